@@ -1,0 +1,97 @@
+"""Every error that omni-platforms raises, in one tree.
+
+Each message says what happened, where, and the remedy. Leaf errors also
+inherit the builtin that callers already catch for that kind of failure::
+
+    OmniError
+    |-- SettingError (ValueError)            an environment variable has a bad value
+    |-- PlatformError
+    |   |-- UnknownPlatformError (LookupError)      no plugin has that name
+    |   |-- PlatformUnavailableError (RuntimeError) the plugin is there, its device is not
+    |   |-- AmbiguousPlatformError (RuntimeError)   several accelerators are available
+    |   |-- BrokenPluginError (RuntimeError)        a plugin is there and does not work
+    |   `-- HostRegistrationError (RuntimeError)    existing memory could not be pinned
+    |-- OutputError
+    |   |-- UnsupportedOutputError (TypeError)      an output that cannot be handed over
+    |   |-- ExecutorClosedError (RuntimeError)      submitted after close, or after a fatal fault
+    |   |-- ExecutorForkedError (RuntimeError)      used in a child of the process that made it
+    |   |-- ExecutorFullError (RuntimeError)        backpressure, when the caller asked to raise
+    |   |-- CaptureError (RuntimeError)             submitted while a graph is being captured
+    |   |-- OutputTimeoutError (TimeoutError)       one output did not arrive in time
+    |   `-- DrainTimeoutError (TimeoutError)        outputs still in flight; memory must not be freed
+    `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
+
+Importing this module imports nothing else.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+
+class OmniError(Exception):
+    """Base of every error of this package."""
+
+
+class SettingError(OmniError, ValueError):
+    """An environment variable holds a value that its setting refuses."""
+
+
+class PlatformError(OmniError):
+    """Base of what can go wrong with finding, choosing and using a platform."""
+
+
+class UnknownPlatformError(PlatformError, LookupError):
+    """The named platform has no installed plugin."""
+
+
+class PlatformUnavailableError(PlatformError, RuntimeError):
+    """The named platform has a plugin, but no software stack or no device."""
+
+
+class AmbiguousPlatformError(PlatformError, RuntimeError):
+    """Several accelerators are available and nobody said which one to use."""
+
+
+class BrokenPluginError(PlatformError, RuntimeError):
+    """A plugin (or the stack under it) is installed and does not work."""
+
+
+class HostRegistrationError(PlatformError, RuntimeError):
+    """The device refused to pin memory that already exists."""
+
+
+class OutputError(OmniError):
+    """Base of what can go wrong with handing an output to the host."""
+
+
+class UnsupportedOutputError(OutputError, TypeError):
+    """The output holds something that has no host copy (a cycle, a meta tensor)."""
+
+
+class ExecutorClosedError(OutputError, RuntimeError):
+    """The executor was closed, or ended by a fatal fault that is its cause."""
+
+
+class ExecutorForkedError(OutputError, RuntimeError):
+    """The executor belongs to the parent of this forked process."""
+
+
+class ExecutorFullError(OutputError, RuntimeError):
+    """The bounds on pending outputs are reached and `when_full="raise"` was asked for."""
+
+
+class CaptureError(OutputError, RuntimeError):
+    """An output was submitted while the calling stream captures a graph."""
+
+
+class OutputTimeoutError(OutputError, TimeoutError, concurrent.futures.TimeoutError):
+    """One output did not arrive within the caller's timeout; it is still in flight."""
+
+
+class DrainTimeoutError(OutputError, TimeoutError, concurrent.futures.TimeoutError):
+    """Outputs were still in flight at the end of a drain; device memory must not be released."""
+
+
+class DemoError(OmniError, ValueError):
+    """The demo cannot use a photograph or an option that it was given."""

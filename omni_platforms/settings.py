@@ -1,0 +1,118 @@
+"""Every environment variable that omni-platforms reads, in one table.
+
+`SETTINGS` is the table; `read(name)` parses one variable and raises
+`SettingError` with the variable's name when the value makes no sense. Values
+are read when asked for, never cached, so a test or an embedding program may
+change them before first use.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omni_platforms.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One environment variable: its name, type, default and meaning.
+
+    `parse` turns the text into the value and raises `ValueError` for a bad one;
+    `default` is the value when the variable is not set.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    meaning: str
+    parse: Callable[[str], Any]
+
+
+def _platform_name(text: str) -> str:
+    name = text.strip().lower()
+    if not name.replace("_", "").replace("-", "").isalnum():
+        raise ValueError("expected one platform's name, such as cuda or cpu")
+    return name
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(_platform_name(part) for part in text.split(",") if part.strip())
+
+
+def _flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word in {"1", "true", "yes", "on"}:
+        return True
+    if word in {"0", "false", "no", "off", ""}:
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _positive_seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError("expected a positive number of seconds")
+    return value
+
+
+SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "OMNI_PLATFORM",
+            "name",
+            None,
+            "The platform to use. It decides alone: an unknown or unavailable name is an error, "
+            "never a fallback. Set by the first automatic choice, so that child processes agree.",
+            _platform_name,
+        ),
+        Setting(
+            "OMNI_PLATFORMS_DISABLE",
+            "names, comma-separated",
+            (),
+            "Plugins that are neither imported nor probed.",
+            _names,
+        ),
+        Setting(
+            "OMNI_PLATFORM_STRICT",
+            "1 or 0",
+            False,
+            "Make a BROKEN plugin an error instead of a warning.",
+            _flag,
+        ),
+        Setting(
+            "OMNI_PROBE_TIMEOUT",
+            "seconds",
+            5.0,
+            "How long one plugin may take to be imported and to answer its probe "
+            "before it counts as BROKEN.",
+            _positive_seconds,
+        ),
+    )
+}
+
+
+def read(name: str, environ: Mapping[str, str] | None = None) -> Any:
+    """Return the value of the setting `name`, parsed, or its default when unset or blank.
+
+    Does not block. Raises `KeyError` for a name that is not in `SETTINGS` and
+    `SettingError` for a value that the setting refuses.
+    """
+    setting = SETTINGS[name]
+    text = (os.environ if environ is None else environ).get(name)
+    if text is None or (not text.strip() and setting.kind.startswith("name")):
+        return setting.default
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        raise SettingError(
+            f"{name}={text!r} is not valid: {error}. Unset {name} to use the default "
+            f"({setting.default!r}), or see `omni-platforms env`."
+        ) from error
