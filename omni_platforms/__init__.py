@@ -6,4 +6,80 @@ nor a plugin.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from omni_platforms._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from omni_platforms.errors import (
+        AmbiguousPlatformError,
+        BrokenPluginError,
+        CaptureError,
+        DemoError,
+        DrainTimeoutError,
+        ExecutorClosedError,
+        ExecutorForkedError,
+        ExecutorFullError,
+        HostRegistrationError,
+        OmniError,
+        OutputError,
+        OutputTimeoutError,
+        PlatformError,
+        PlatformUnavailableError,
+        SettingError,
+        UnknownPlatformError,
+        UnsupportedOutputError,
+    )
+    from omni_platforms.outputs import AsyncOutputExecutor, OutputFuture
+    from omni_platforms.platform.capability import Capability
+    from omni_platforms.platform.interface import MemoryInfo, OmniPlatform
+    from omni_platforms.platform.selection import (
+        current_platform,
+        reset_platform,
+        set_current_platform,
+    )
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AmbiguousPlatformError",
+    "AsyncOutputExecutor",
+    "BrokenPluginError",
+    "Capability",
+    "CaptureError",
+    "DemoError",
+    "DrainTimeoutError",
+    "ExecutorClosedError",
+    "ExecutorForkedError",
+    "ExecutorFullError",
+    "HostRegistrationError",
+    "MemoryInfo",
+    "OmniError",
+    "OmniPlatform",
+    "OutputError",
+    "OutputFuture",
+    "OutputTimeoutError",
+    "PlatformError",
+    "PlatformUnavailableError",
+    "SettingError",
+    "UnknownPlatformError",
+    "UnsupportedOutputError",
+    "__version__",
+    "current_platform",
+    "reset_platform",
+    "set_current_platform",
+]
+
+_ELSEWHERE = {
+    "AsyncOutputExecutor": "omni_platforms.outputs",
+    "Capability": "omni_platforms.platform.capability",
+    "MemoryInfo": "omni_platforms.platform.interface",
+    "OmniPlatform": "omni_platforms.platform.interface",
+    "OutputFuture": "omni_platforms.outputs",
+    "current_platform": "omni_platforms.platform.selection",
+    "reset_platform": "omni_platforms.platform.selection",
+    "set_current_platform": "omni_platforms.platform.selection",
+}
+_ERRORS = {name: "omni_platforms.errors" for name in __all__ if name.endswith("Error")}
+
+__getattr__, __dir__ = lazy_names(__name__, {**_ERRORS, **_ELSEWHERE})

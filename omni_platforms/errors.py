@@ -18,7 +18,12 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- ExecutorFullError (RuntimeError)        backpressure, when the caller asked to raise
     |   |-- CaptureError (RuntimeError)             submitted while a graph is being captured
     |   |-- OutputTimeoutError (TimeoutError)       one output did not arrive in time
-    |   `-- DrainTimeoutError (TimeoutError)        outputs still in flight; memory must not be freed
+    |   `-- DrainTimeoutError (TimeoutError)        outputs still in flight: keep their memory
+    |-- SimulatorError
+    |   |-- CompilerMissingError (RuntimeError)     no C++ compiler to build the simulator with
+    |   |-- ShimBuildError (RuntimeError)           the compiler, or loading what it built, failed
+    |   |-- SimulatorStateError (RuntimeError)      a call that this process's simulation refuses
+    |   `-- SimulatedFaultError (RuntimeError)      a queued operation failed on a simulated device
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -27,6 +32,14 @@ Importing this module imports nothing else.
 from __future__ import annotations
 
 import concurrent.futures
+import sys
+
+if sys.version_info >= (3, 11):
+    _Timeout = TimeoutError  # which concurrent.futures.TimeoutError is since 3.11
+else:
+
+    class _Timeout(TimeoutError, concurrent.futures.TimeoutError):
+        """Both kinds of timeout that callers already catch."""
 
 
 class OmniError(Exception):
@@ -85,12 +98,32 @@ class CaptureError(OutputError, RuntimeError):
     """An output was submitted while the calling stream captures a graph."""
 
 
-class OutputTimeoutError(OutputError, TimeoutError, concurrent.futures.TimeoutError):
+class OutputTimeoutError(OutputError, _Timeout):
     """One output did not arrive within the caller's timeout; it is still in flight."""
 
 
-class DrainTimeoutError(OutputError, TimeoutError, concurrent.futures.TimeoutError):
+class DrainTimeoutError(OutputError, _Timeout):
     """Outputs were still in flight at the end of a drain; device memory must not be released."""
+
+
+class SimulatorError(OmniError):
+    """Base of what can go wrong with simulated accelerators."""
+
+
+class CompilerMissingError(SimulatorError, RuntimeError):
+    """No C++ compiler was found to build the simulator with."""
+
+
+class ShimBuildError(SimulatorError, RuntimeError):
+    """The simulator's C++ part could not be compiled, stored or loaded."""
+
+
+class SimulatorStateError(SimulatorError, RuntimeError):
+    """The call does not fit the simulation that this process has, or has not."""
+
+
+class SimulatedFaultError(SimulatorError, RuntimeError):
+    """An operation queued on a simulated device failed; seen at a later wait of the host."""
 
 
 class DemoError(OmniError, ValueError):

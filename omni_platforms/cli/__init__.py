@@ -1,0 +1,29 @@
+"""The command line: one module a command, imported when that command is run.
+
+Asking for help therefore imports no command, no plugin and no torch. Exit
+status: 0 success, 1 a failure that was found, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import click
+
+from omni_platforms import __version__
+from omni_platforms.cli.lazy_group import LazyCommand, LazyGroup
+
+_COMMANDS = (
+    LazyCommand(
+        "list", "omni_platforms.cli.list:list_platforms", "Show every plugin and how it stands."
+    ),
+    LazyCommand("doctor", "omni_platforms.cli.doctor:doctor", "Try the platform end to end."),
+    LazyCommand(
+        "env", "omni_platforms.cli.env:show_settings", "Show every environment variable it reads."
+    ),
+    LazyCommand("demo", "omni_platforms.cli.demo:demo", "See outputs leave the device unnoticed."),
+)
+
+
+@click.group(cls=LazyGroup, commands=_COMMANDS)
+@click.version_option(__version__, prog_name="omni-platforms")
+def main() -> None:
+    """One interface to every PyTorch accelerator."""

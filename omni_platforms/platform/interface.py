@@ -16,14 +16,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NamedTuple, Union
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.registration import RegisteredHostMemory
 
-DeviceLike = Union[torch.device, str, int, None]
+DeviceLike = torch.device | str | int | None
 
 
 class MemoryInfo(NamedTuple):

@@ -1,0 +1,433 @@
+"""The background thread of an executor, and the callers that do its work for it.
+
+Outputs are resolved in the order of their submission. Who resolves them:
+
+- the background thread, which waits for the copies of large outputs and runs
+  every `on_host` and callback;
+- a caller of `result()`, when nothing before its output needs that thread.
+
+For small outputs the thread rests a millisecond before it looks: woken once an
+output, it would cost the submitting thread more, through the interpreter's
+lock, than the copies themselves. It sleeps, without polling, when nothing is
+in flight.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import torch
+
+from omni_platforms.errors import (
+    DrainTimeoutError,
+    ExecutorClosedError,
+    ExecutorForkedError,
+    OutputTimeoutError,
+)
+from omni_platforms.outputs.bounds import Bounds
+from omni_platforms.outputs.capture import CaptureGate
+from omni_platforms.outputs.pending import PendingDescription, PendingOutput
+from omni_platforms.outputs.stats import Counters
+from omni_platforms.platform.interface import OmniPlatform
+
+logger = logging.getLogger(__name__)
+
+LINGER_S = 1e-3
+"""How long the background thread leaves small outputs to callers of `result()`, in seconds."""
+
+_WORKING, _LINGERING, _ASLEEP = range(3)
+
+
+class Waiter:
+    """The queue of outputs in flight and the thread that resolves them.
+
+    All methods may be called from any thread unless they say otherwise.
+    """
+
+    def __init__(
+        self,
+        platform: OmniPlatform,
+        device: torch.device,
+        bounds: Bounds,
+        gate: CaptureGate,
+        counters: Counters,
+    ) -> None:
+        self._platform = platform
+        self._device = device
+        self._bounds = bounds
+        self._gate = gate
+        self._counters = counters
+        self._queue: deque[PendingOutput] = deque()
+        self._current: PendingOutput | None = None  # popped, not yet finished
+        self._turn = threading.RLock()  # held by whoever resolves outputs
+        self._resolver: int | None = None  # that thread's identity
+        self._settling = threading.Lock()
+        self._finished = threading.Condition(threading.Lock())
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # put is reentrant
+        self._rest = _WORKING
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self.closing = False
+        self.cause: BaseException | None = None
+
+    # Submitting ---------------------------------------------------------------
+
+    def enqueue(self, pending: PendingOutput) -> None:
+        """Take over an output whose copies are enqueued. Does not block."""
+        if self._thread is None:
+            self._start()
+        self._queue.append(pending)
+        rest = self._rest
+        if rest == _ASLEEP or (rest == _LINGERING and not pending.lingers):
+            self._bell.put(None)
+        if self.cause is not None:  # the thread died while this output was being submitted
+            self._fail_pending(self.cause)
+
+    def idle(self) -> bool:
+        """Whether no output is in flight."""
+        return not self._queue and self._current is None
+
+    def watch(self, pending: PendingOutput) -> None:
+        """Resolve this output promptly and on the background thread: somebody listens."""
+        pending.needs_thread = True
+        self._hurry(pending)
+
+    def _hurry(self, pending: PendingOutput) -> None:
+        pending.lingers = False
+        if self._rest != _WORKING:
+            self._bell.put(None)
+
+    # Waiting for one output ---------------------------------------------------
+
+    def check_process(self) -> None:
+        """Raise `ExecutorForkedError` in a forked child, where the thread does not exist."""
+        if os.getpid() != self._pid:
+            raise ExecutorForkedError(
+                f"this executor belongs to process {self._pid}, not to its forked child "
+                f"{os.getpid()}: make an executor in the child (and start children with spawn "
+                "if they use the device)"
+            )
+
+    def wait_for(self, pending: PendingOutput, timeout: float | None) -> float | None:
+        """Bring `pending` to its result from the calling thread where that is possible.
+
+        Blocks at most `timeout` seconds and returns what is left of them; the
+        caller then waits on the future for whatever remains to be done.
+        """
+        if pending.future.done():
+            return timeout
+        self.check_process()
+        start = time.perf_counter()
+        if not pending.needs_thread and self._await_device(pending, timeout):
+            self._resolve_here(pending)
+        if not pending.future.done():
+            self._hurry(pending)
+        return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
+
+    def _resolve_here(self, pending: PendingOutput) -> None:
+        """Resolve everything up to `pending`, unless another thread is at it."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            self._advance(until=pending)
+        finally:
+            self._turn.release()
+
+    def timeout_error(self, pending: PendingOutput) -> OutputTimeoutError:
+        """Return an error that says what `pending` waits for."""
+        waiting = self._in_flight()
+        at_head = bool(waiting) and waiting[0] is pending
+        lines = [f"timed out: {pending.describe(at_head)}"]
+        if waiting and not at_head:
+            lines.append(f"before it, {waiting[0].describe(True)}")
+        lines.append("it stays in flight: call result() again, or cancel()")
+        return OutputTimeoutError("; ".join(lines))
+
+    # Resolving ----------------------------------------------------------------
+
+    def _await_device(self, pending: PendingOutput, timeout: float | None = None) -> bool:
+        """Block until the device has written `pending`, or until `timeout` seconds passed.
+
+        Returns whether it has. A failing wait becomes the output's error.
+        """
+        start = time.perf_counter()
+        self._gate.begin()
+        try:
+            gate = None if pending.lingers else pending.gate
+            if gate is not None:
+                if not self._platform.synchronize_event(gate, timeout):
+                    return False
+                pending.marks.setdefault("ready", time.perf_counter())
+                if timeout is not None:
+                    timeout = max(0.0, timeout - (time.perf_counter() - start))
+            done = pending.done
+            return done is None or self._platform.synchronize_event(done, timeout)
+        except Exception as error:  # noqa: BLE001  it belongs to this one output
+            pending.error = pending.error or error
+            return True
+        finally:
+            self._gate.end()
+
+    def _advance(self, until: PendingOutput | None = None, own_thread: bool = False) -> None:
+        """Resolve the outputs at the head of the queue that the device has written.
+
+        The caller has the turn. Stops after `until`, and, off the background
+        thread, before an output that needs it.
+        """
+        outer, self._resolver = self._resolver, threading.get_ident()
+        try:
+            while self._queue:
+                head = self._queue[0]
+                if (head.needs_thread and not own_thread) or not self._written(head):
+                    return
+                self._queue.popleft()
+                self._resolve(head, own_thread)
+                if head is until:
+                    return
+        finally:
+            self._resolver = outer
+
+    def _written(self, pending: PendingOutput) -> bool:
+        if pending.error is not None and pending.done is None:
+            return True
+        try:
+            return pending.copied()
+        except Exception as error:  # noqa: BLE001  it belongs to this one output
+            pending.error = pending.error or error
+            return True
+
+    def _resolve(self, pending: PendingOutput, own_thread: bool) -> None:
+        """Settle one output that left the queue, and count it out."""
+        outer, self._current = self._current, pending
+        pending.marks.setdefault("copied", time.perf_counter())
+        pending.let_go()
+        try:
+            if self._start_settling(pending):
+                self._settle(pending, *self._pack(pending, own_thread))
+        finally:
+            pending.values, pending.rebuild, pending.on_host = [], None, None
+            self._bounds.leave(pending.charge)
+            self._current = outer
+            with self._finished:
+                pending.finished = True
+                self._finished.notify_all()
+
+    def _start_settling(self, pending: PendingOutput) -> bool:
+        """Rule out cancellation; return whether the result is still wanted."""
+        with self._settling:
+            if pending.settled:
+                return False
+            if pending.future.set_running_or_notify_cancel():
+                return True
+            pending.settled = True
+        self._counters.add("cancelled")
+        return False
+
+    def _pack(
+        self, pending: PendingOutput, own_thread: bool
+    ) -> tuple[Any, BaseException | None]:
+        """Build the host nest and run `on_host`; return the value or the error."""
+        if pending.error is not None:
+            return None, pending.error
+        assert pending.rebuild is not None
+        try:
+            value = pending.rebuild(pending.values)
+            pending.marks["packed"] = time.perf_counter()
+            if pending.on_host is not None:
+                self._release_copied()
+                pending.packing = True
+                value = pending.on_host(value)
+        except BaseException as error:  # noqa: BLE001  whatever it is, it fails this output only
+            if not own_thread and isinstance(error, KeyboardInterrupt):
+                self._settle(pending, None, error)
+                raise
+            return None, error.with_traceback(_below(error))
+        finally:
+            pending.packing = False
+        return value, None
+
+    def _settle(self, pending: PendingOutput, value: Any, error: BaseException | None) -> None:
+        """Give the future its result, unless it already has one."""
+        with self._settling:
+            if pending.settled:
+                return
+            pending.settled = True
+        pending.marks["resolved"] = time.perf_counter()
+        pending.future.finish(pending.timeline(), value, error)
+        self._counters.add("resolved" if error is None else "failed")
+        self._counters.add("bytes_copied", pending.nbytes)
+
+    def _release_copied(self) -> None:
+        """Free the device memory of outputs that are copied but cannot be resolved yet."""
+        for pending in self._queue.copy():
+            if pending.error is not None or not self._written(pending):
+                return
+            pending.marks.setdefault("copied", time.perf_counter())
+            pending.let_go()
+
+    def release_behind_packing(self) -> None:
+        """Do `_release_copied` from submit, while an `on_host` keeps the thread busy."""
+        current = self._current
+        if current is not None and current.packing:
+            self._release_copied()
+
+    # The thread ---------------------------------------------------------------
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"omni-outputs-{self._device}", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        """Resolve outputs until closed. A fault of the thread itself ends the executor."""
+        try:
+            self._platform.set_device(self._device)
+            while (head := self._next_head()) is not None:
+                self._counters.add("wakeups")
+                self._linger(head)
+                self._await_device(head)
+                del head  # an idle thread must not keep the last output alive
+                with self._turn:
+                    self._advance(own_thread=True)
+        except BaseException as error:  # reported to every caller, and raised again here
+            self.cause = error
+            self.closing = True
+            self._fail_pending(error)
+            raise
+
+    def _next_head(self) -> PendingOutput | None:
+        """Return the oldest output; sleep while there is none; `None` when closed."""
+        lingered = False
+        while True:
+            try:
+                return self._queue[0]
+            except IndexError:
+                if self.closing:
+                    return None
+            if lingered:
+                self._sleep(_ASLEEP, None)
+            else:
+                self._sleep(_LINGERING, 2 * LINGER_S)
+            lingered = not lingered
+
+    def _linger(self, head: PendingOutput) -> None:
+        if head.lingers and not self.closing:
+            self._sleep(_LINGERING, LINGER_S)
+
+    def _sleep(self, rest: int, timeout: float | None) -> None:
+        """Rest until the bell rings, at most `timeout` seconds."""
+        self._rest = rest
+        try:
+            # An output that came before `_rest` was set did not ring.
+            if rest == _LINGERING or not (self._queue or self.closing):
+                self._bell.get(timeout=timeout)
+            while True:
+                self._bell.get_nowait()
+        except queue.Empty:
+            return
+        finally:
+            self._rest = _WORKING
+
+    # Draining and closing -----------------------------------------------------
+
+    def drain(self, timeout: float) -> None:
+        """Block until every output submitted so far is resolved, at most `timeout` seconds.
+
+        From inside an `on_host` or a callback it waits for the copies only.
+        Raises `DrainTimeoutError`, and then nothing of what is in flight may be freed.
+        """
+        self.check_process()
+        deadline = time.perf_counter() + timeout
+        waiting = self._in_flight()
+        for pending in waiting:
+            self._hurry(pending)
+        if self._resolver == threading.get_ident():
+            drained = all(self._await_copy(pending, deadline) for pending in waiting)
+        else:
+            drained = self._await_finished(waiting, deadline)
+        if not drained:
+            raise self._drain_error(waiting, timeout)
+
+    def _await_copy(self, pending: PendingOutput, deadline: float) -> bool:
+        return self._await_device(pending, max(0.0, deadline - time.perf_counter()))
+
+    def _await_finished(self, waiting: list[PendingOutput], deadline: float) -> bool:
+        with self._finished:
+            return self._finished.wait_for(
+                lambda: all(pending.finished for pending in waiting),
+                timeout=max(0.0, deadline - time.perf_counter()),
+            )
+
+    def _drain_error(self, waiting: list[PendingOutput], timeout: float) -> DrainTimeoutError:
+        left = [pending for pending in waiting if not pending.finished]
+        lines = [str(pending.describe(pending is left[0])) for pending in left[:8]]
+        return DrainTimeoutError(
+            f"{len(left)} outputs were still in flight after {timeout} s: {'; '.join(lines)}. "
+            "Their device memory must not be released; drain again with a longer timeout."
+        )
+
+    def describe(self) -> list[PendingDescription]:
+        """Describe every output in flight, oldest first."""
+        return [pending.describe(at == 0) for at, pending in enumerate(self._in_flight())]
+
+    def _in_flight(self) -> list[PendingOutput]:
+        waiting = list(self._queue.copy())
+        current = self._current
+        return waiting if current is None or current.finished else [current, *waiting]
+
+    def stop(self) -> None:
+        """Let the thread end once nothing is in flight. Safe inside the garbage collector."""
+        self.closing = True
+        self._bell.put(None)
+
+    def close(self, timeout: float) -> None:
+        """Resolve what is in flight within `timeout` seconds, fail the rest, end the thread."""
+        if os.getpid() != self._pid:
+            return
+        self.stop()
+        self._bounds.wake()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(timeout)
+        if thread.is_alive():
+            self._fail_pending(None)
+
+    def _fail_pending(self, cause: BaseException | None) -> None:
+        """Fail the futures of all outputs in flight; their memory stays until the device is done."""
+        self._bounds.wake()
+        left = self._in_flight()
+        if left:
+            logger.error("executor on %s ended with %d outputs in flight", self._device, len(left))
+        for at, pending in enumerate(left):
+            error = ExecutorClosedError(
+                f"the executor was closed before this output arrived: {pending.describe(at == 0)}"
+            )
+            error.__cause__ = cause
+            self._fail(pending, error)
+
+    def _fail(self, pending: PendingOutput, error: BaseException) -> None:
+        with self._settling:
+            if pending.settled:
+                return
+            future = pending.future
+            wanted = future.running() or future.set_running_or_notify_cancel()
+            pending.settled = not wanted
+        if wanted:
+            self._settle(pending, None, error)
+
+
+def _below(error: BaseException) -> Any:
+    """Return the traceback without this package's frame, whose locals hold the output."""
+    traceback = error.__traceback__
+    return traceback if traceback is None or traceback.tb_next is None else traceback.tb_next

@@ -1,0 +1,61 @@
+"""Simulated accelerators: devices made of Python, on which stream bugs show every time.
+
+`simulate()` gives this process a torch device whose streams run their work in
+an order that the schedule decides, so that what works on a real device by luck
+fails here each time. `explore` runs a piece of code under all the schedules
+that matter::
+
+    from omni_platforms.simulator import explore, simulate
+
+    simulate()
+
+    def scenario():
+        source = torch.full((4,), 3.0, device="sim")
+        copy = source.to("cpu", non_blocking=True)
+        assert copy.tolist() == [3.0] * 4  # read before the copy was waited for
+
+    print(explore(scenario))
+
+It needs a C++ compiler, once for each version of torch. Importing this package
+imports neither torch nor anything else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omni_platforms._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from omni_platforms.simulator.api import explore, replay
+    from omni_platforms.simulator.exploration import Exploration, Failure
+    from omni_platforms.simulator.platform import SimulatedPlatform
+    from omni_platforms.simulator.races import Race
+    from omni_platforms.simulator.simulation import Simulation, installed, simulate
+
+__all__ = [
+    "Exploration",
+    "Failure",
+    "Race",
+    "SimulatedPlatform",
+    "Simulation",
+    "explore",
+    "installed",
+    "replay",
+    "simulate",
+]
+
+_ROOM = "omni_platforms.simulator."
+_HOMES = {
+    "Exploration": _ROOM + "exploration",
+    "Failure": _ROOM + "exploration",
+    "Race": _ROOM + "races",
+    "SimulatedPlatform": _ROOM + "platform",
+    "Simulation": _ROOM + "simulation",
+    "explore": _ROOM + "api",
+    "installed": _ROOM + "simulation",
+    "replay": _ROOM + "api",
+    "simulate": _ROOM + "simulation",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

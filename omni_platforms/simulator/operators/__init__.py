@@ -1,0 +1,1 @@
+"""How a simulated device computes: operators, copies and random numbers."""

@@ -1,0 +1,208 @@
+"""Decides when each task runs. Nothing runs by itself.
+
+A task runs because the policy lets it run after an enqueue, or because a wait
+of the host or of another stream demands it; then exactly those tasks run that
+must come before it. The order is the same each time, whatever the machine
+does, as long as the program enqueues the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from omni_platforms.errors import SimulatedFaultError
+from omni_platforms.simulator.gate import Gate
+from omni_platforms.simulator.isolation import isolated
+from omni_platforms.simulator.policy import Policy
+from omni_platforms.simulator.races import RaceDetector
+from omni_platforms.simulator.task import Queue, Span, StreamKey, Task
+from omni_platforms.simulator.timeline import Timeline
+
+
+class Scheduler:
+    """The streams, and the tasks that wait in them. Any thread may call any method."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self.start(Policy(), None)
+
+    def start(self, policy: Policy, detector: RaceDetector | None) -> None:
+        """Forget all streams, tasks, faults and counts, and follow `policy` from now on."""
+        self.policy = policy
+        self.detector = detector
+        self.timeline = Timeline()
+        self.host_waits: Counter[int] = Counter()
+        self.ticks = 0
+        self._queues: dict[StreamKey, Queue] = {}
+        self._made: Counter[int] = Counter()
+        self._submitted = 0
+        self._fault: tuple[Task, Exception] | None = None
+
+    # Streams ------------------------------------------------------------------
+
+    def queue(self, key: StreamKey) -> Queue:
+        """Return the stream `key`, made on first use."""
+        with self._gate:
+            if key not in self._queues:
+                self._queues[key] = Queue(key)
+            return self._queues[key]
+
+    def new_queue(self, device: int, priority: int) -> Queue:
+        """Return a new stream. Numbers count from 1 on each device, in order of creation."""
+        with self._gate:
+            self._made[device] += 1
+            while (device, self._made[device]) in self._queues:  # a stream of an earlier run
+                self._made[device] += 1
+            queue = self.queue((device, self._made[device]))
+            queue.priority = priority
+            return queue
+
+    def queues(self, device: int | None = None) -> list[Queue]:
+        """Return the streams of `device`, or of all devices, in order of creation."""
+        with self._gate:
+            return [q for q in self._queues.values() if device is None or q.key[0] == device]
+
+    def waiting_queues(self) -> list[Queue]:
+        """Return the streams whose first task could run now."""
+        return [q for q in self._queues.values() if q.tasks and not q.running]
+
+    # Work ---------------------------------------------------------------------
+
+    def submit(
+        self,
+        queue: Queue,
+        label: str,
+        run: Callable[[], None] | None,
+        *,
+        reads: tuple[Span, ...] = (),
+        writes: tuple[Span, ...] = (),
+        waits_for: Task | None = None,
+    ) -> Task:
+        """Put a task at the end of `queue` and return it; it may have run already.
+
+        It runs after `waits_for`, a task of another stream.
+        """
+        with self._gate:
+            task = Task(self._submitted, queue, label, run, waits_for, reads, writes)
+            self._submitted += 1
+            self.timeline.enqueued(task)
+            if self.detector is not None:
+                self.detector.enqueued(task)
+            queue.tasks.append(task)
+            queue.last = task
+            self.policy.after_submit(self, queue)
+            return task
+
+    def fence(self, queue: Queue, other: Queue) -> None:
+        """Make `queue` wait for all that is in `other` now."""
+        if other.last is not None and queue is not other:
+            self.submit(queue, f"wait for {other}", None, waits_for=other.last)
+
+    def drain(self, queue: Queue, upto: Task | None = None) -> None:
+        """Run `queue` up to the task `upto` (all of it: `None`), and what that waits for."""
+        with self._gate, isolated():
+            self._drain(queue, upto)
+
+    def _drain(self, queue: Queue, upto: Task | None) -> None:
+        # A stack, not recursion: streams may wait for each other thousands of times.
+        stack = [(queue, upto)]
+        while stack:
+            queue, upto = stack[-1]
+            if (upto is not None and upto.done) or not queue.tasks or queue.running:
+                stack.pop()
+                continue
+            first = queue.tasks[0]
+            if first.waits_for is not None and not first.waits_for.done:
+                stack.append((first.waits_for.queue, first.waits_for))
+                continue
+            queue.tasks.popleft()
+            self._run(first)
+
+    def _run(self, task: Task) -> None:
+        task.queue.running = True
+        self.ticks += 1
+        self.timeline.ran(task)
+        try:
+            if task.run is not None:
+                task.run()
+        except Exception as error:  # noqa: BLE001 - kept, and raised at the next wait of the host
+            self.timeline.failed(task, error)
+            self._fault = self._fault or (task, error)
+        finally:
+            task.queue.running = False
+            task.done = True
+            task.run = None
+            task.waits_for = None
+
+    # Waits of the host --------------------------------------------------------
+
+    def host_wait(self, task: Task | None, what: str) -> None:
+        """Block the host until `task` is done (no task: only count the wait).
+
+        Raises `SimulatedFaultError` for an operation that failed meanwhile.
+        """
+        with self._gate:
+            self.host_waits[threading.get_ident()] += 1
+            self._wait(task, what)
+
+    def host_wait_for_all(self, queues: list[Queue], what: str) -> None:
+        """Block the host until all that `queues` hold is done; one wait, as the host sees it."""
+        with self._gate:
+            self.host_waits[threading.get_ident()] += 1
+            for queue in queues:
+                self._wait(queue.last, what)
+            self.raise_fault()
+
+    def _wait(self, task: Task | None, what: str) -> None:
+        self.timeline.host(f"waits ({what})" + (f" for {task}" if task else ""))
+        if task is not None:
+            self.drain(task.queue, task)
+            self._host_saw(task)
+        self.raise_fault()
+
+    def poll(self, task: Task | None) -> bool:
+        """Whether `task` is done, for a query of the host, which does not block.
+
+        It answers False a few times and then makes the work progress, so that a
+        loop that asks comes to an end under each schedule.
+        """
+        if task is None:
+            return True
+        with self._gate:
+            queue = task.queue
+            if not task.done:
+                queue.polls += 1
+                if queue.polls <= self.policy.polls:
+                    return False
+                queue.polls = 0
+                self.timeline.host(f"asks again for {task}")
+                self.drain(queue, task)
+            self._host_saw(task)
+            self.raise_fault()
+            return task.done
+
+    def _host_saw(self, task: Task) -> None:
+        if self.detector is not None:
+            self.detector.host_saw(task)
+
+    # Faults -------------------------------------------------------------------
+
+    def raise_fault(self) -> None:
+        """Raise the first failure of a task that no wait has reported yet, if there is one."""
+        if self._fault is None:
+            return
+        (task, error), self._fault = self._fault, None
+        raise SimulatedFaultError(
+            f"{task} failed on the simulated device: {type(error).__name__}: {error}. "
+            "It was enqueued before this wait; the results of later work on its stream are "
+            "undefined."
+        ) from error
+
+    def finish(self) -> None:
+        """Run all that is queued and forget what failed. For the end of a run."""
+        with self._gate:
+            for queue in self.queues():
+                self.drain(queue)
+            self._fault = None

@@ -1,0 +1,299 @@
+// Forwards every virtual of torch's PrivateUse1 device (device guard, hooks, device and pinned
+// allocators) to ONE Python object. No policy lives here: streams, events, scheduling and memory
+// are in the Python files beside this one, and `driver.py` has the methods that are called here.
+// Virtuals newer than torch 2.9 are declared without `override`: one source for all versions.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/GeneratorForPrivateuseone.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <pybind11/pybind11.h>
+#include <torch/library.h>
+
+namespace py = pybind11;
+using c10::Device, c10::DeviceIndex, c10::DeviceType, c10::Stream;
+using Key = std::pair<int, int64_t>;  // (device, stream id)
+
+template <>  // without the weight of pybind11/stl.h
+struct pybind11::detail::type_caster<Key> : tuple_caster<std::pair, int, int64_t> {};
+
+static constexpr auto kSim = DeviceType::PrivateUse1;
+static PyObject* driver = nullptr;  // never released: it must outlive every tensor of the device
+
+template <typename R, typename... A>
+R call(const char* name, A... args) {
+  py::gil_scoped_acquire gil;
+  py::error_scope keep;  // memory may be freed while a Python exception is in flight
+  if constexpr (std::is_void_v<R>) {
+    py::handle(driver).attr(name)(args...);
+  } else {
+    return py::handle(driver).attr(name)(args...).template cast<R>();
+  }
+}
+
+// For callers that must not see an exception: destructors, noexcept functions, interpreter exit.
+template <typename F>
+void quiet(F function) noexcept {
+  if (!Py_IsInitialized() || !driver) return;
+  try {
+    function();
+  } catch (py::error_already_set& error) {
+    py::gil_scoped_acquire gil;
+    error.discard_as_unraisable("omni_platforms.simulator");
+  }
+}
+
+static int64_t address(const void* pointer) { return reinterpret_cast<int64_t>(pointer); }
+static void* pointer(int64_t address) { return reinterpret_cast<void*>(address); }
+static Device device(int index) { return Device(kSim, (DeviceIndex)index); }
+static Device current() { return device(call<int>("get_device")); }
+static DeviceIndex device_count() {
+  DeviceIndex count = 0;
+  quiet([&] { count = (DeviceIndex)call<int>("device_count"); });
+  return count;
+}
+static Stream stream(Key key) { return Stream(Stream::UNSAFE, device(key.first), key.second); }
+static int index_of(const Stream& s) { return s.device_index(); }
+static int64_t id_of(const Stream& s) { return s.id(); }
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  DeviceType type() const override { return kSim; }
+  Device exchangeDevice(Device d) const override {
+    return device(call<int>("exchange_device", (int)d.index()));
+  }
+  Device getDevice() const override { return current(); }
+  void setDevice(Device d) const override { call<void>("set_device", (int)d.index()); }
+  void uncheckedSetDevice(Device d) const noexcept override { quiet([&] { setDevice(d); }); }
+  DeviceIndex deviceCount() const noexcept override { return device_count(); }
+
+  Stream getStream(Device d) const override {
+    return stream(call<Key>("get_stream", (int)d.index()));
+  }
+  Stream getDefaultStream(Device d) const override {
+    return stream(call<Key>("get_default_stream", (int)d.index()));
+  }
+  Stream getStreamFromGlobalPool(Device d, bool high = false) const override {
+    return stream(call<Key>("new_stream", (int)d.index(), high ? -1 : 0));
+  }
+  Stream getNewStream(Device d, int priority = 0) const override {
+    return stream(call<Key>("new_stream", (int)d.index(), priority));
+  }
+  Stream exchangeStream(Stream s) const override {
+    return stream(call<Key>("exchange_stream", index_of(s), id_of(s)));
+  }
+  bool queryStream(const Stream& s) const override {
+    return call<bool>("stream_query", index_of(s), id_of(s));
+  }
+  void synchronizeStream(const Stream& s) const override {
+    call<void>("stream_synchronize", index_of(s), id_of(s));
+  }
+  bool isStreamCapturing(const Stream& s) const {
+    return call<bool>("stream_is_capturing", index_of(s), id_of(s));
+  }
+  void* getStreamNativeHandle(const Stream s) const {
+    return pointer(call<int64_t>("stream_native_handle", index_of(s), id_of(s)));
+  }
+  void synchronizeDevice(const DeviceIndex d) const override {
+    call<void>("device_synchronize", (int)d);
+  }
+
+  void record(void** event, const Stream& s, const DeviceIndex d,
+              const c10::EventFlag flag) const override {
+    const bool timing = flag == c10::EventFlag::BACKEND_DEFAULT;
+    *event = pointer(
+        call<int64_t>("event_record", address(*event), index_of(s), id_of(s), (int)d, timing));
+  }
+  void block(void* event, const Stream& s) const override {
+    call<void>("event_block", address(event), index_of(s), id_of(s));
+  }
+  bool queryEvent(void* event) const override { return call<bool>("event_query", address(event)); }
+  void synchronizeEvent(void* event) const override {
+    call<void>("event_synchronize", address(event));
+  }
+  void destroyEvent(void* event, const DeviceIndex) const noexcept override {
+    if (event) quiet([&] { call<void>("event_destroy", address(event)); });
+  }
+  double elapsedTime(void* start, void* end, const DeviceIndex) const override {
+    return call<double>("event_elapsed", address(start), address(end));
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const Stream& s) const override {
+    call<void>("record_stream", address(data.get()), index_of(s), id_of(s));
+  }
+};
+
+struct DeviceMemory final : c10::DeviceAllocator {
+  static void release(void* data) { if (data) quiet([&] { call<void>("free", address(data)); }); }
+  c10::DataPtr allocate(size_t nbytes) override {
+    const Device where = current();
+    void* data =
+        nbytes ? pointer(call<int64_t>("malloc", (int64_t)nbytes, (int)where.index())) : nullptr;
+    return {data, data, &release, where};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t nbytes) const override {
+    call<void>("copy_bytes", address(to), address(from), (int64_t)nbytes);
+  }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t = {0, 0}) override { call<void>("empty_cache"); }
+  void recordStream(const c10::DataPtr& data, Stream s) override {
+    call<void>("record_stream", address(data.get()), index_of(s), id_of(s));
+  }
+  void resetAccumulatedStats(DeviceIndex d) override {
+    call<void>("reset_accumulated_stats", (int)d);
+  }
+  void resetPeakStats(DeviceIndex d) override { call<void>("reset_peak_stats", (int)d); }
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex d) {
+    return {(size_t)call<int64_t>("memory_free", (int)d),
+            (size_t)call<int64_t>("memory_total", (int)d)};
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex d) override {
+    py::gil_scoped_acquire gil;
+    py::dict found = py::handle(driver).attr("device_stats")((int)d);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    auto fill = [&](auto& statistic, const char* name) {
+      py::tuple pools = found[name];
+      for (size_t i = 0; i < pools.size(); ++i) {
+        py::tuple row = pools[i];
+        auto& s = statistic[i];
+        int64_t* fields[] = {&s.current, &s.peak, &s.allocated, &s.freed};
+        for (size_t k = 0; k < 4; ++k) *fields[k] = row[k].cast<int64_t>();
+      }
+    };
+    fill(stats.allocation, "allocation"), fill(stats.segment, "segment");
+    fill(stats.active, "active"), fill(stats.active_bytes, "active_bytes");
+    fill(stats.allocated_bytes, "allocated_bytes");
+    fill(stats.reserved_bytes, "reserved_bytes");
+    fill(stats.requested_bytes, "requested_bytes");
+    stats.num_alloc_retries = found["num_alloc_retries"].cast<int64_t>();
+    stats.num_ooms = found["num_ooms"].cast<int64_t>();
+    return stats;
+  }
+};
+
+struct PinnedMemory final : at::HostAllocator {
+  static void release(void* data) {
+    if (data) quiet([&] { call<void>("host_free", address(data)); });
+  }
+  c10::DataPtr allocate(size_t nbytes) override {
+    void* data = nbytes ? pointer(call<int64_t>("host_malloc", (int64_t)nbytes)) : nullptr;
+    return {data, data, &release, Device(DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t nbytes) const override {
+    memcpy(to, from, nbytes);
+  }
+  bool record_event(void* data, void*, Stream s) override {
+    return call<bool>("host_record_stream", address(data), index_of(s), id_of(s));
+  }
+  void empty_cache() override { call<void>("host_empty_cache"); }
+  at::HostStats get_stats() override {
+    at::HostStats stats;
+    stats.active_bytes.current = call<int64_t>("host_stat", "active_bytes.current");
+    stats.allocated_bytes.current = call<int64_t>("host_stat", "allocated_bytes.current");
+    stats.num_host_alloc = call<int64_t>("host_stat", "num_host_alloc");
+    stats.num_host_free = call<int64_t>("host_stat", "num_host_free");
+    return stats;
+  }
+  void reset_accumulated_stats() override { call<void>("host_reset_stats"); }
+  void reset_peak_stats() override { call<void>("host_reset_stats"); }
+};
+
+static DeviceMemory device_memory;
+static PinnedMemory pinned_memory;
+// The device's random numbers: a CPU generator with the device's label.
+struct Generator final : at::CPUGeneratorImpl {
+  explicit Generator(DeviceIndex index)
+      : at::CPUGeneratorImpl(c10::detail::getNonDeterministicRandom()) {
+    device_ = Device(kSim, index);
+    key_set_ = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
+  }
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return deviceCount() > 0; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return device_count(); }
+  void setCurrentDevice(DeviceIndex d) const override { call<void>("set_device", (int)d); }
+  DeviceIndex getCurrentDevice() const override { return current().index(); }
+  DeviceIndex exchangeDevice(DeviceIndex d) const override {
+    return (DeviceIndex)call<int>("exchange_device", (int)d);
+  }
+  DeviceIndex maybeExchangeDevice(DeviceIndex d) const override { return exchangeDevice(d); }
+  bool isPinnedPtr(const void* data) const override {
+    return call<bool>("is_pinned", address(data));
+  }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
+  Device getDeviceFromPtr(void* data) const override {
+    return device(call<int>("device_of_pointer", address(data)));
+  }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
+    c10::DeviceGuard guard(storage.device());
+    auto fresh = device_memory.allocate(nbytes);
+    const size_t kept = std::min(nbytes, storage.nbytes());
+    if (kept) device_memory.copy_data(fresh.get(), storage.data(), kept);
+    auto* impl = storage.unsafeGetStorageImpl();
+    impl->set_data_ptr(std::move(fresh));
+    impl->set_nbytes(nbytes);
+  }
+  at::Generator getNewGenerator(DeviceIndex index = -1) const override {
+    return at::make_generator<Generator>(index < 0 ? getCurrentDevice() : index);
+  }
+  const at::Generator& getDefaultGenerator(DeviceIndex index = -1) const override {
+    static std::vector<at::Generator> generators = [this] {
+      std::vector<at::Generator> made;
+      for (DeviceIndex i = 0; i < device_count(); ++i) made.push_back(getNewGenerator(i));
+      return made;
+    }();
+    return generators.at(index < 0 ? getCurrentDevice() : index);
+  }
+};
+
+// What must be native: raw allocation and zero-copy views. Every other operator goes to Python.
+static at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                        std::optional<at::Layout>, std::optional<Device> where,
+                        std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  c10::DeviceGuard guard(where && where->has_index() ? *where : current());
+  return at::detail::empty_generic(size, &device_memory,
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(dtype), format);
+}
+static at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                                std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                                std::optional<Device> where, std::optional<bool>) {
+  c10::DeviceGuard guard(where && where->has_index() ? *where : current());
+  return at::detail::empty_strided_generic(size, stride, &device_memory,
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           c10::dtype_or_default(dtype));
+}
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", empty);
+  m.impl("empty_strided", empty_strided);
+  m.impl("as_strided", at::native::as_strided_tensorimpl);
+  m.impl("view", at::native::view);
+  m.impl("_reshape_alias", at::native::_reshape_alias);
+  m.impl("unfold", at::native::unfold);
+  m.impl("view_as_real", at::native::view_as_real);
+  m.impl("view_as_complex", at::native::view_as_complex);
+  m.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
+}
+
+PYBIND11_MODULE(omni_simulator_shim, m) {
+  m.def("install", [](py::object object) {
+    driver = object.release().ptr();
+    c10::impl::DeviceGuardImplRegistrar registrar(kSim, new Guard());
+    c10::SetAllocator(kSim, &device_memory, 0);
+    at::setHostAllocator(kSim, &pinned_memory, 0);
+    at::RegisterPrivateUse1HooksInterface(new Hooks());
+  });
+}

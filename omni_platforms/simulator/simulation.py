@@ -1,0 +1,172 @@
+"""One simulated accelerator in this process: made by `simulate`, used by tests."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils import backend_registration
+
+from omni_platforms.errors import SimulatorStateError
+from omni_platforms.simulator import exploration
+from omni_platforms.simulator.build import load_shim
+from omni_platforms.simulator.device_module import DeviceModule
+from omni_platforms.simulator.driver import Driver
+from omni_platforms.simulator.operators.randomness import DefaultGenerators
+from omni_platforms.simulator.operators.register import Registration
+from omni_platforms.simulator.policy import policy_named
+from omni_platforms.simulator.races import Race
+from omni_platforms.simulator.runtime import Runtime
+
+if TYPE_CHECKING:
+    from omni_platforms.simulator.platform import SimulatedPlatform
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    name: str
+    device_count: int
+    memory_limit: int
+
+
+class Simulation:
+    """A simulated accelerator. `simulate` makes it; it lasts as long as the process."""
+
+    def __init__(self, arguments: _Arguments) -> None:
+        self._arguments = arguments
+        self.name = arguments.name
+        """torch's device type."""
+        self.runtime = Runtime(arguments.name, arguments.device_count, arguments.memory_limit)
+        generators = DefaultGenerators(arguments.device_count)
+        driver = Driver(self.runtime)
+        shim = load_shim()  # raises before torch's state is changed
+        backend_registration.rename_privateuse1_backend(self.name)
+        shim.install(driver)
+        self.module = DeviceModule(self.runtime, driver, generators)
+        """The module `torch.<name>`."""
+        torch._register_device_module(self.name, self.module)  # type: ignore[no-untyped-call]
+        sys.modules[self.module.__name__] = self.module
+        backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+        self._registration = Registration(self.runtime, generators)
+
+    def __repr__(self) -> str:
+        return f"<Simulation {self.name!r}, {self._arguments.device_count} devices>"
+
+    @cached_property
+    def platform(self) -> SimulatedPlatform:
+        """The platform object that an engine would use."""
+        from omni_platforms.simulator.platform import SimulatedPlatform
+
+        return SimulatedPlatform(self.runtime)
+
+    # Runs ---------------------------------------------------------------------
+
+    def reset(self, policy: str = "eager", *, detect_races: bool = False) -> None:
+        """Begin a new run under the schedule named `policy` (see `policy.py`).
+
+        What is queued is run first, and what failed is forgotten. Every thread
+        is on device 0 and its default stream again. Streams of earlier runs
+        must not be used any more; tensors may. Counts and cached memory are gone.
+        """
+        self.runtime.start_run(policy_named(policy), detect_races=detect_races)
+
+    def explore(
+        self,
+        scenario: exploration.Scenario,
+        seeds: int = 0,
+        *,
+        max_streams: int = 8,
+        detect_races: bool = True,
+    ) -> exploration.Exploration:
+        """Run `scenario` under all schedules that matter and return what became of it.
+
+        Each run begins as after `reset`. `seeds` adds random schedules; at most
+        `max_streams` streams are made lazy alone. The scenario raises (an
+        assertion, for example) to say that something is wrong.
+        """
+        return exploration.explore(self.runtime, scenario, seeds, max_streams, detect_races)
+
+    def replay(self, scenario: exploration.Scenario, schedule: str) -> None:
+        """Run `scenario` once under a schedule of a `Failure`; raise what it raises."""
+        exploration.replay(self.runtime, scenario, schedule)
+
+    @property
+    def races(self) -> set[Race]:
+        """The races found in this run, where `reset` was told to detect them."""
+        return self.runtime.races()
+
+    def timeline(self) -> str:
+        """Return what was enqueued, run and waited for in this run, line by line."""
+        return self.runtime.describe()
+
+    @property
+    def host_waits(self) -> int:
+        """How often any thread of the host waited for a device in this run.
+
+        Each synchronize, blocking copy, `item()` and operator whose shape depends
+        on data counts as one, also where the work was done already. Queries do not.
+        """
+        return self.runtime.scheduler.host_waits.total()
+
+    def host_waits_of(self, thread: threading.Thread | None = None) -> int:
+        """Return how often `thread` (the calling one, for `None`) waited in this run."""
+        ident = threading.get_ident() if thread is None else thread.ident
+        return 0 if ident is None else self.runtime.scheduler.host_waits[ident]
+
+
+_installed: Simulation | None = None
+_lock = threading.Lock()
+
+
+def simulate(
+    name: str = "sim", device_count: int = 2, *, memory_limit: int = 1 << 30
+) -> Simulation:
+    """Give this process a simulated accelerator `name` with `device_count` devices.
+
+    `memory_limit` is each device's memory in bytes. The first call in a fresh
+    environment compiles the C++ part (10 to 20 s). A second call with the same
+    arguments returns the same object. Raises `SimulatorStateError` for other
+    arguments, as torch takes one such device for each process, and
+    `CompilerMissingError` or `ShimBuildError` where the C++ part cannot be built.
+    """
+    global _installed
+    arguments = _Arguments(name, device_count, memory_limit)
+    with _lock:
+        if _installed is None:
+            _check(arguments)
+            _installed = Simulation(arguments)
+        if _installed._arguments != arguments:
+            raise SimulatorStateError(
+                f"this process simulates {_installed._arguments} already, and torch takes one "
+                f"such device for each process; {arguments} needs a process of its own."
+            )
+        return _installed
+
+
+def installed() -> Simulation:
+    """Return the simulation of this process. Raises `SimulatorStateError` when there is none."""
+    if _installed is None:
+        raise SimulatorStateError("nothing is simulated in this process. Call simulate() first.")
+    return _installed
+
+
+def _check(arguments: _Arguments) -> None:
+    if not 1 <= arguments.device_count <= 64:
+        raise SimulatorStateError(
+            f"device_count={arguments.device_count} is not possible. Use 1 to 64."
+        )
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken not in ("privateuseone", arguments.name):
+        raise SimulatorStateError(
+            f"torch's one place for an outside device is taken by {taken!r} in this process. "
+            "Simulate in a process that does not import that vendor's package."
+        )
+    if not arguments.name.isidentifier() or hasattr(torch, arguments.name):
+        raise SimulatorStateError(
+            f"{arguments.name!r} cannot be simulated: it must be a Python name that torch does "
+            "not use itself."
+        )

@@ -1,0 +1,67 @@
+"""Tasks and the streams that they wait in."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+StreamKey = tuple[int, int]
+"""A device and the number of a stream on it; 0 is the device's default stream."""
+
+Clock = dict[StreamKey, int]
+"""How many tasks of each stream are known to be finished: a vector clock."""
+
+
+class Span(NamedTuple):
+    """A range of addresses, in bytes; `high` is the first address after it."""
+
+    low: int
+    high: int
+
+
+class Task:
+    """One operation on a stream. It runs as a whole, when the scheduler says so."""
+
+    __slots__ = ("clock", "done", "label", "number", "queue", "reads", "run", "waits_for", "writes")
+
+    def __init__(
+        self,
+        number: int,
+        queue: Queue,
+        label: str,
+        run: Callable[[], None] | None,
+        waits_for: Task | None = None,
+        reads: tuple[Span, ...] = (),
+        writes: tuple[Span, ...] = (),
+    ) -> None:
+        self.number = number
+        self.queue = queue
+        self.label = label
+        self.run = run
+        self.waits_for = waits_for
+        self.reads = reads
+        self.writes = writes
+        self.done = False
+        self.clock: Clock = {}
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.label} on {self.queue}"
+
+
+class Queue:
+    """One stream: the tasks that wait in it, in the order in which they must run."""
+
+    __slots__ = ("clock", "key", "last", "polls", "priority", "running", "tasks")
+
+    def __init__(self, key: StreamKey, priority: int = 0) -> None:
+        self.key = key
+        self.priority = priority
+        self.tasks: deque[Task] = deque()
+        self.last: Task | None = None
+        self.running = False
+        self.polls = 0
+        self.clock: Clock = {}
+
+    def __str__(self) -> str:
+        return f"stream {self.key[0]}.{self.key[1]}"

@@ -1,0 +1,45 @@
+"""Fixtures for all tests: the simulated accelerator, which lasts as long as the process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from omni_platforms.errors import CompilerMissingError
+from omni_platforms.simulator import Simulation, simulate
+
+_NAME = "sim"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the simulated tests, and run them last.
+
+    Once a device is simulated torch has an accelerator and pinned memory, which
+    tests of a plain CPU must not see; it cannot be undone in this process.
+    """
+    simulated = [item for item in items if "sim" in getattr(item, "fixturenames", ())]
+    for item in simulated:
+        item.add_marker("simulated")
+    last = set(simulated)
+    items.sort(key=lambda item: item in last)
+
+
+@pytest.fixture(scope="session")
+def simulation() -> Simulation:
+    """The simulated accelerator of this process: device type "sim", two devices."""
+    try:
+        return simulate(_NAME, device_count=2)
+    except CompilerMissingError as error:
+        if os.environ.get("CI", "").lower() in {"1", "true"}:
+            pytest.fail(f"simulated: {error}")
+        pytest.skip(f"simulated: {error}")
+
+
+@pytest.fixture
+def sim(simulation: Simulation) -> Iterator[Simulation]:
+    """The simulated accelerator at the start of a run, under the eager schedule."""
+    simulation.reset()
+    yield simulation
+    simulation.reset()
