@@ -31,7 +31,9 @@ def good(name: str) -> str:
 def probing(name: str, body: str) -> str:
     """Return the source of a plugin for `name` whose probe does `body` first."""
     indented = textwrap.indent(textwrap.dedent(body), "    ")
-    return good(name).replace("def omni_platforms_probe():\n", f"def omni_platforms_probe():\n{indented}\n")
+    return good(name).replace(
+        "def omni_platforms_probe():\n", f"def omni_platforms_probe():\n{indented}\n"
+    )
 
 
 def creating(name: str, body: str) -> str:
@@ -80,9 +82,7 @@ def clean_environment(*folders: Path, **variables: str) -> dict[str, str]:
     return {**environment, **variables}
 
 
-def run_python(
-    code: str, *folders: Path, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def run_python(code: str, *folders: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `code` in a fresh interpreter that sees the plugins in `folders`."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -93,7 +93,9 @@ def run_python(
     )
 
 
-def run_cli(*arguments: str, folders: tuple[Path, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+def run_cli(
+    *arguments: str, folders: tuple[Path, ...] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run `omni-platforms` with `arguments` in a fresh interpreter."""
     return subprocess.run(
         [sys.executable, "-m", "omni_platforms", *arguments],

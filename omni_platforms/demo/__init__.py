@@ -1,0 +1,1 @@
+"""The demo: real photographs restored on the platform at hand, blocking and asynchronous."""

@@ -54,6 +54,11 @@ class Bounds:
                 self._waiting -= 1
         return False
 
+    def enter_uncounted(self) -> None:
+        """Count in an output that takes no bytes and ignores the limits."""
+        with self._changed:
+            self.count += 1
+
     def change(self, difference: int) -> None:
         """Correct the bytes of an output that is already counted in."""
         with self._changed:

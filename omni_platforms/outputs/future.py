@@ -30,6 +30,19 @@ class OutputFuture(concurrent.futures.Future[Any]):
         self._pending: PendingOutput | None = None
         self._timeline: OutputTimeline | None = None
 
+    def attach(self, waiter: Waiter, pending: PendingOutput) -> None:
+        """Tie the future to its output; called once, by the executor."""
+        self._waiter, self._pending = waiter, pending
+
+    def finish(self, timeline: OutputTimeline, value: Any, error: BaseException | None) -> None:
+        """Settle the future; called once, by the executor."""
+        self._timeline = timeline
+        if error is None:
+            self.set_result(value)
+        else:
+            self.set_exception(error)
+        self._waiter = self._pending = None
+
     @property
     def timeline(self) -> OutputTimeline | None:
         """When the output reached each stage; `None` until it is resolved."""

@@ -99,6 +99,16 @@ class Waiter:
         pending.needs_thread = True
         self._hurry(pending)
 
+    def resolving_here(self) -> bool:
+        """Whether the calling thread is resolving an output right now (an `on_host`, a callback)."""
+        return self._resolver == threading.get_ident()
+
+    def hurry_all(self) -> None:
+        """Resolve everything in flight promptly: somebody waits for room."""
+        for pending in self._in_flight():
+            pending.lingers = False
+        self._bell.put(None)
+
     def _hurry(self, pending: PendingOutput) -> None:
         pending.lingers = False
         if self._rest != _WORKING:
@@ -351,7 +361,7 @@ class Waiter:
         waiting = self._in_flight()
         for pending in waiting:
             self._hurry(pending)
-        if self._resolver == threading.get_ident():
+        if self.resolving_here():
             drained = all(self._await_copy(pending, deadline) for pending in waiting)
         else:
             drained = self._await_finished(waiting, deadline)

@@ -267,8 +267,7 @@ def watch(event, args):
 sys.addaudithook(watch)
 """
 ASSERT_CLEAN = """
-devices = [path for path in opened if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/davinci", "/dev/dri", "/dev"))]
-devices = [path for path in devices if path != "/dev/null"]
+devices = [path for path in opened if path.startswith("/dev") and path != "/dev/null"]
 assert not devices, devices
 assert "torch" not in sys.modules and "numpy" not in sys.modules, "heavy import"
 """
@@ -306,15 +305,6 @@ def test_importing_the_package_imports_next_to_nothing() -> None:
 @pytest.mark.parametrize("torch", ["", "__version__ = '2.9.0'\n"])
 def test_builtin_plugins_answer_without_a_usable_torch(tmp_path: Path, torch: str) -> None:
     """With no torch at all, and with one that would fail on any attribute."""
-    hide = """
-import sys, importlib.machinery as m
-class Hide:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch" and WITHOUT:
-            raise_ = None
-            return None
-        return None
-"""
     if torch:
         (tmp_path / "torch").mkdir()
         (tmp_path / "torch" / "__init__.py").write_text("")
@@ -325,7 +315,6 @@ class Hide:
             "import sys, importlib.util as u; find = u.find_spec\n"
             "u.find_spec = lambda name, *more: None if name == 'torch' else find(name, *more)\n"
         )
-    del hide
     rows = rows_of(tmp_path, before=before)
     assert rows["cuda"]["status"] == "ABSENT"
     assert rows["cpu"]["status"] == "AVAILABLE"

@@ -1,0 +1,281 @@
+"""`AsyncOutputExecutor`: outputs reach the host while the device computes on."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from omni_platforms.errors import CaptureError, ExecutorClosedError
+from omni_platforms.outputs.bounds import Bounds, WhenFull
+from omni_platforms.outputs.capture import CaptureGate
+from omni_platforms.outputs.future import OutputFuture
+from omni_platforms.outputs.issue import Issuer, OnDevice, Streams, nbytes_of
+from omni_platforms.outputs.nest import Rebuild, flatten
+from omni_platforms.outputs.pending import PendingDescription, PendingOutput
+from omni_platforms.outputs.stats import Counters, OutputStats
+from omni_platforms.outputs.waiter import Waiter
+from omni_platforms.platform.capability import Capability
+from omni_platforms.platform.interface import DeviceLike, OmniPlatform
+
+_EXIT_TIMEOUT_S = 5.0
+_live: weakref.WeakSet[Waiter] = weakref.WeakSet()
+
+
+class AsyncOutputExecutor:
+    """Copies model outputs to the host behind the next forward.
+
+    Parameters:
+        platform: the platform to use; the process's `current_platform()` when `None`.
+        device: the device whose outputs it takes; the calling thread's current one when `None`.
+        max_pending_bytes: bytes of pinned host memory in flight, as the allocator rounds them.
+        max_pending: outputs in flight.
+        when_full: what `submit` does at a limit: "block" until there is room, "raise"
+            `ExecutorFullError`, or "degrade" to a blocking copy that is not counted.
+
+    Any thread may submit. Results arrive in the order of submission. Use it as
+    a context manager, or call `close()`; at interpreter exit what is in flight
+    is given a few seconds. Without events, side streams or pinned memory of
+    the platform every output is copied with a blocking call, with equal results.
+
+    Raises `ValueError` for a bad limit, policy or device, and whatever
+    `current_platform()` raises.
+    """
+
+    def __init__(
+        self,
+        platform: OmniPlatform | None = None,
+        device: DeviceLike = None,
+        *,
+        max_pending_bytes: int = 2 << 30,
+        max_pending: int = 4096,
+        when_full: WhenFull = "block",
+    ) -> None:
+        if when_full not in ("block", "raise", "degrade"):
+            raise ValueError(f'when_full must be "block", "raise" or "degrade", not {when_full!r}')
+        self._platform = _chosen(platform)
+        self._device = self._platform.resolve_device(device)
+        self._when_full = when_full
+        self._bounds = Bounds(max_pending_bytes, max_pending)
+        self._gate = CaptureGate()
+        self._counters = Counters()
+        self._issuer = Issuer(self._platform, self._device, self._counters)
+        self._waiter = Waiter(
+            self._platform, self._device, self._bounds, self._gate, self._counters
+        )
+        self._numbers = itertools.count()
+        self._captures = Capability.GRAPH_CAPTURE in self._platform.capabilities
+        _live.add(self._waiter)
+        weakref.finalize(self, self._waiter.stop).atexit = False
+
+    @property
+    def platform(self) -> OmniPlatform:
+        """The platform in use."""
+        return self._platform
+
+    @property
+    def device(self) -> torch.device:
+        """The device whose outputs this executor takes."""
+        return self._device
+
+    def submit(
+        self,
+        output: Any,
+        on_device: OnDevice | None = None,
+        on_host: Callable[[Any], Any] | None = None,
+        borrow: bool = False,
+        streams: Streams | None = None,
+    ) -> OutputFuture:
+        """Hand over one output and return its future, without waiting for the device.
+
+        `output` is any nest of dict, list, tuple, NamedTuple and dataclass with
+        tensors and NumPy arrays as leaves; everything else in it is passed by
+        reference. Results are new host tensors, writable, each with its own
+        bytes, without autograd graph. Leaves that are on the host already are
+        copied before this returns.
+
+        `on_device(output)` runs on the side stream before the copy, on the
+        calling thread. `on_host(result)` runs on the background thread and its
+        value becomes the result. With `borrow` the caller may overwrite the
+        tensors at once, otherwise only when the future is done. `streams` are
+        the streams that produce the output, the current one when `None`.
+
+        An error of `on_device`, of a copy or of `on_host` is the future's.
+        Raises `UnsupportedOutputError` for a nest that contains itself,
+        `ExecutorFullError` as `when_full` says, `ExecutorClosedError`,
+        `ExecutorForkedError`, and `CaptureError` while a graph is captured.
+        """
+        self._check_usable()
+        leaves, rebuild = flatten(output)
+        pending = self._new_pending(on_host)
+        degraded = not self._admit(pending, leaves)
+        self._gate.begin()
+        try:
+            if degraded:
+                self._issuer.copy_blocking(pending, output, leaves, rebuild, on_device, streams)
+            else:
+                self._issue(pending, output, leaves, rebuild, on_device, borrow, streams)
+        finally:
+            self._gate.end()
+        self._waiter.release_behind_packing()
+        self._waiter.enqueue(pending)
+        return pending.future
+
+    def drain(self, timeout: float = 10.0) -> None:
+        """Block until every output submitted before this call is resolved.
+
+        The barrier before device memory is released (sleep, wake, weight
+        swap). Outputs that others submit meanwhile are accepted and not waited
+        for. From inside an `on_host` or a callback it waits for the copies
+        only. Raises `DrainTimeoutError` after `timeout` seconds: then nothing
+        may be released.
+        """
+        self._waiter.drain(timeout)
+
+    def release_memory(self, timeout: float = 10.0) -> None:
+        """Drain, then give cached device and pinned host memory back to the system.
+
+        Blocks. Raises `DrainTimeoutError`, with nothing released, when outputs
+        are still in flight after `timeout` seconds.
+        """
+        self.drain(timeout)
+        self._gate.begin()
+        try:
+            self._platform.release_host_memory()
+            self._platform.empty_cache()
+        finally:
+            self._gate.end()
+
+    def capture_guard(self) -> AbstractContextManager[None]:
+        """Return a context in which this executor makes no device call.
+
+        Put it around a graph capture: allocations and event queries on any
+        thread can invalidate one. Entering blocks until the calls under way
+        have ended, so nothing before the capture may depend on later work.
+        Other threads' submits wait; on this thread they raise `CaptureError`.
+        """
+        return self._gate.hold()
+
+    def describe_pending(self) -> list[PendingDescription]:
+        """Describe each output in flight: phase, age (seconds), bytes, what it waits for."""
+        self._gate.begin()
+        try:
+            return self._waiter.describe()
+        finally:
+            self._gate.end()
+
+    def stats(self) -> OutputStats:
+        """Return counts since the executor was made. Does not block."""
+        bounds = self._bounds
+        return OutputStats(
+            mode="async" if self._issuer.asynchronous else "blocking",
+            reason=self._issuer.reason,
+            pinned=self._issuer.pinned,
+            pending=bounds.count,
+            pending_bytes=bounds.bytes,
+            peak_pending_bytes=bounds.peak_bytes,
+            **self._counters.totals(),
+        )
+
+    def close(self, timeout: float = 60.0) -> None:
+        """Deliver what is in flight, in order, then end the background thread.
+
+        Blocks at most `timeout` seconds; futures that are not settled by then
+        fail with `ExecutorClosedError`. Device memory in flight stays alive
+        until the device is done with it. A second call is harmless; from
+        inside an `on_host` it does not wait.
+        """
+        self._waiter.close(timeout)
+
+    def __enter__(self) -> AsyncOutputExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _new_pending(self, on_host: Callable[[Any], Any] | None) -> PendingOutput:
+        future = OutputFuture()
+        pending = PendingOutput(next(self._numbers), future, on_host)
+        future.attach(self._waiter, pending)
+        self._counters.add("submitted")
+        return pending
+
+    def _check_usable(self) -> None:
+        self._waiter.check_process()
+        if self._waiter.closing:
+            raise ExecutorClosedError(
+                "this executor is closed: make a new one"
+            ) from self._waiter.cause
+        if self._captures and self._platform.is_capturing(self._device):
+            raise CaptureError(
+                "the calling stream is capturing a graph, and a hand-over to the host cannot be "
+                "part of one: submit the graph's static output after the replay, with borrow=True"
+            )
+
+    def _issue(
+        self,
+        pending: PendingOutput,
+        output: Any,
+        leaves: list[Any],
+        rebuild: Rebuild,
+        on_device: OnDevice | None,
+        borrow: bool,
+        streams: Streams | None,
+    ) -> None:
+        self._issuer.issue(pending, output, leaves, rebuild, on_device, borrow, streams)
+        if on_device is not None:
+            charge = self._charge(pending.values)
+            self._bounds.change(charge - pending.charge)
+            pending.charge = charge
+
+    def _charge(self, leaves: list[Any]) -> int:
+        rounded = self._platform.pinned_allocation_bytes
+        return sum(rounded(nbytes_of(leaf)) for leaf in leaves)
+
+    def _admit(self, pending: PendingOutput, leaves: list[Any]) -> bool:
+        """Count the output in; return whether it was (`False` means: degrade)."""
+        charge = pending.charge = self._charge(leaves)
+        if self._bounds.try_enter(charge):
+            return True
+        if self._when_full == "raise":
+            raise self._bounds.full_error(charge)
+        if self._when_full == "degrade" or self._waiter.resolving_here():
+            # The resolving thread would wait for itself.
+            pending.charge = 0
+            self._bounds.enter_uncounted()
+            self._counters.add("degraded")
+            return False
+        self._waiter.hurry_all()
+        if not self._bounds.enter(charge, lambda: not self._waiter.closing):
+            raise ExecutorClosedError(
+                "the executor was closed while this output waited for room"
+            ) from self._waiter.cause
+        return True
+
+
+def _chosen(platform: OmniPlatform | None) -> OmniPlatform:
+    if platform is not None:
+        return platform
+    from omni_platforms.platform.selection import current_platform
+
+    return current_platform()
+
+
+def _close_all() -> None:
+    """At interpreter exit: deliver what is in flight while the runtime still works."""
+    for waiter in list(_live):
+        waiter.close(_EXIT_TIMEOUT_S)
+
+
+atexit.register(_close_all)

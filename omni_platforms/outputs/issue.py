@@ -1,0 +1,263 @@
+"""Getting an output off the device: on a side stream, or with blocking copies."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from omni_platforms.outputs.host_copy import (
+    blocking_copy,
+    copies_asynchronously,
+    snapshot,
+    start_copy,
+)
+from omni_platforms.outputs.nest import Rebuild, flatten
+from omni_platforms.outputs.pending import PendingOutput
+from omni_platforms.outputs.stats import Counters
+from omni_platforms.platform.capability import Capability
+from omni_platforms.platform.interface import OmniPlatform
+
+logger = logging.getLogger(__name__)
+
+SMALL_BYTES = 64 << 10
+"""Outputs up to this size leave the background thread asleep for a while."""
+
+OnDevice = Callable[[Any], Any]
+Streams = Sequence[torch.Stream]
+
+
+class Issuer:
+    """Starts the copies of one executor's outputs, on the calling thread."""
+
+    def __init__(self, platform: OmniPlatform, device: torch.device, counters: Counters) -> None:
+        self._platform = platform
+        self._device = device
+        self._counters = counters
+        self.pinned = False
+        self.reason = ""
+        self._side = self._find_side_stream()
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether outputs are copied on a side stream."""
+        return self._side is not None
+
+    def issue(
+        self,
+        pending: PendingOutput,
+        output: Any,
+        leaves: list[Any],
+        rebuild: Rebuild,
+        on_device: OnDevice | None,
+        borrow: bool,
+        streams: Streams | None,
+    ) -> None:
+        """Fill `pending` with copies that are under way, or done.
+
+        An exception, of `on_device` or of a copy, becomes the output's error.
+        """
+        if torch.is_inference_mode_enabled():
+            # Results made in inference mode could not be written to outside it.
+            with torch.inference_mode(False), torch.no_grad():
+                self._issue(pending, output, leaves, rebuild, on_device, borrow, streams)
+        else:
+            self._issue(pending, output, leaves, rebuild, on_device, borrow, streams)
+
+    def _issue(
+        self,
+        pending: PendingOutput,
+        output: Any,
+        leaves: list[Any],
+        rebuild: Rebuild,
+        on_device: OnDevice | None,
+        borrow: bool,
+        streams: Streams | None,
+    ) -> None:
+        pending.sources = (output, leaves)
+        try:
+            gate = self._record_gates(streams)
+            if gate is None:
+                self._copy_blocking(pending, output, leaves, rebuild, on_device, streams)
+                return
+            pending.gate = gate
+            if borrow:
+                leaves = self._borrow(leaves, streams)
+                output = rebuild(leaves)
+                if on_device is not None:
+                    leaves, rebuild = flatten(output)
+                pending.sources = (output, leaves)
+            self._copy_on_side(pending, output, leaves, rebuild, on_device)
+        except Exception as error:  # noqa: BLE001  it fails this one output
+            pending.error = error.with_traceback(_below_this_file(error))
+
+    # The side stream ----------------------------------------------------------
+
+    def _find_side_stream(self) -> torch.Stream | None:
+        """Make the side stream, or say in `reason` why outputs take the blocking path."""
+        platform = self._platform
+        side = platform.create_side_stream(self._device)
+        if side is None:
+            self._refuse("side streams", Capability.SIDE_STREAMS)
+            return None
+        try:
+            probe = platform.pinned_empty((1,), torch.uint8)
+        except RuntimeError as error:
+            self._refuse(f"pinned memory ({error})", Capability.PINNED_MEMORY)
+            return None
+        if probe is None or not probe.is_pinned():
+            self._refuse("pinned memory", Capability.PINNED_MEMORY)
+            return None
+        self.pinned = True
+        return side
+
+    def _refuse(self, what: str, capability: Capability) -> None:
+        """Take the blocking path; loudly when the platform had promised otherwise."""
+        self.reason = f"platform {self._platform.name!r} gives no {what}"
+        if capability in self._platform.capabilities:
+            warnings.warn(
+                f"{self.reason}, although it declares {capability.value!r}: every output is "
+                "copied with a blocking call. Run `omni-platforms doctor`.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+
+    def _record_gates(self, streams: Streams | None) -> torch.Event | None:
+        """Make the side stream wait for the work enqueued so far; return the last event.
+
+        `None` means that the platform gives no event: take the blocking path.
+        """
+        side, platform = self._side, self._platform
+        if side is None:
+            return None
+        gate = None
+        for stream in streams or (platform.current_stream(self._device),):
+            gate = platform.record_device_event(stream)
+            if gate is None:
+                return None
+            platform.stream_wait_event(side, gate)
+        return gate
+
+    def _borrow(self, leaves: list[Any], streams: Streams | None) -> list[Any]:
+        """Copy device leaves on the device, so that the caller may overwrite them at once."""
+        if not streams:
+            copies = self._snapshots(leaves)
+            self._record_gates(None)  # the side stream waits for the snapshots too
+            return copies
+        side, platform = self._side, self._platform
+        with platform.stream_context(side):
+            copies = self._snapshots(leaves)
+            taken = platform.record_device_event(side)
+        for stream in (*streams, platform.current_stream(self._device)):
+            if stream is not None and taken is not None:
+                platform.stream_wait_event(stream, taken)
+        return copies
+
+    def _snapshots(self, leaves: list[Any]) -> list[Any]:
+        return [
+            snapshot(leaf) if copies_asynchronously(leaf, self._device) else leaf for leaf in leaves
+        ]
+
+    def _copy_on_side(
+        self,
+        pending: PendingOutput,
+        output: Any,
+        leaves: list[Any],
+        rebuild: Rebuild,
+        on_device: OnDevice | None,
+    ) -> None:
+        side, platform = self._side, self._platform
+        with platform.stream_context(side):
+            try:
+                if on_device is not None:
+                    with torch.no_grad():
+                        output = on_device(output)
+                    leaves, rebuild = flatten(output)
+                    pending.sources = (*pending.sources, output, leaves)
+                pending.rebuild = rebuild
+                for leaf in leaves:
+                    pending.values.append(self._copy(leaf, pending))
+            finally:
+                # Also after an error: what was enqueued may still read and write.
+                pending.done = platform.record_device_event(side)
+                if pending.done is None:
+                    platform.synchronize(self._device)
+        pending.lingers = pending.nbytes <= SMALL_BYTES and not pending.needs_thread
+
+    def _copy(self, leaf: Any, pending: PendingOutput) -> Any:
+        """Start the copy of one leaf; one that cannot be started makes the host wait."""
+        pending.nbytes += nbytes_of(leaf)
+        if copies_asynchronously(leaf, self._device):
+            copy = self._start_copy(leaf)
+            if copy is not None:
+                return copy
+        if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
+            self._counters.add("blocking_leaves")
+        return blocking_copy(leaf)
+
+    def _start_copy(self, leaf: torch.Tensor) -> torch.Tensor | None:
+        try:
+            return start_copy(leaf, self._platform)
+        except RuntimeError as error:
+            # Most likely no more memory can be pinned; the blocking copy either
+            # works or raises the true cause.
+            logger.warning("asynchronous copy refused, copying with a blocking call: %s", error)
+            return None
+
+    # The blocking path --------------------------------------------------------
+
+    def copy_blocking(
+        self,
+        pending: PendingOutput,
+        output: Any,
+        leaves: list[Any],
+        rebuild: Rebuild,
+        on_device: OnDevice | None,
+        streams: Streams | None,
+    ) -> None:
+        """Copy now, on the calling thread and its current stream. Errors as in `issue`."""
+        try:
+            self._copy_blocking(pending, output, leaves, rebuild, on_device, streams)
+        except Exception as error:  # noqa: BLE001  it fails this one output
+            pending.error = error.with_traceback(_below_this_file(error))
+
+    def _copy_blocking(
+        self,
+        pending: PendingOutput,
+        output: Any,
+        leaves: list[Any],
+        rebuild: Rebuild,
+        on_device: OnDevice | None,
+        streams: Streams | None,
+    ) -> None:
+        if streams:
+            self._platform.synchronize(self._device)
+        if on_device is not None:
+            with torch.no_grad():
+                output = on_device(output)
+            leaves, rebuild = flatten(output)
+        pending.rebuild = rebuild
+        for leaf in leaves:
+            pending.nbytes += nbytes_of(leaf)
+            pending.values.append(blocking_copy(leaf))
+        pending.sources = None
+
+
+def nbytes_of(leaf: Any) -> int:
+    """Return the bytes of one leaf's values (zero for layouts that do not say)."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.numel() * leaf.element_size() if leaf.layout is torch.strided else 0
+    return int(leaf.nbytes)
+
+
+def _below_this_file(error: BaseException) -> Any:
+    """Return the traceback from the user's frame on: our frames hold device tensors."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        if traceback.tb_next is None:
+            break
+        traceback = traceback.tb_next
+    return traceback
