@@ -24,7 +24,7 @@ from omni_platforms.platform.interface import OmniPlatform
 logger = logging.getLogger(__name__)
 
 SMALL_BYTES = 64 << 10
-"""Outputs up to this size leave the background thread asleep for a while."""
+"""Outputs up to this size wait for a caller first, and leave pinned memory when they arrive."""
 
 OnDevice = Callable[[Any], Any]
 Streams = Sequence[torch.Stream]
@@ -185,7 +185,8 @@ class Issuer:
                 pending.done = platform.record_device_event(side)
                 if pending.done is None:
                     platform.synchronize(self._device)
-        pending.lingers = pending.nbytes <= SMALL_BYTES and not pending.needs_thread
+        pending.staged = pending.nbytes <= SMALL_BYTES
+        pending.lingers = pending.staged and not pending.needs_thread
 
     def _copy(self, leaf: Any, pending: PendingOutput) -> Any:
         """Start the copy of one leaf; one that cannot be started makes the host wait."""

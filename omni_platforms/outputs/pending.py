@@ -93,6 +93,7 @@ class PendingOutput:
         "rebuild",
         "settled",
         "sources",
+        "staged",
         "values",
     )
 
@@ -111,6 +112,7 @@ class PendingOutput:
         self.done: torch.Event | None = None
         self.error: BaseException | None = None
         self.sources: Any = None  # what must stay alive until the copy is done
+        self.staged = False  # the values are in a small pinned buffer that is wanted back
         self.values: list[Any] = []
         self.rebuild: Rebuild | None = None
         self.nbytes = 0
@@ -125,6 +127,19 @@ class PendingOutput:
     def let_go(self) -> None:
         """Drop the device tensors and events: the copy is done."""
         self.sources = self.gate = self.done = None
+
+    def host_values(self) -> list[Any]:
+        """Return the values as the result keeps them.
+
+        Small ones move from pinned to ordinary memory: a result that is kept
+        would otherwise keep a pinned block, and pinning a new one for every
+        output costs more than everything else (about 50 us on an H200 host).
+        """
+        if not self.staged:
+            return self.values
+        return [
+            value.clone() if isinstance(value, torch.Tensor) else value for value in self.values
+        ]
 
     def phase(self, at_head: bool) -> Phase:
         """Say where the output is, by asking the device. Does not block."""

@@ -248,13 +248,13 @@ class Waiter:
             return None, pending.error
         assert pending.rebuild is not None
         try:
-            value = pending.rebuild(pending.values)
+            value = pending.rebuild(pending.host_values())
             pending.marks["packed"] = time.perf_counter()
             if pending.on_host is not None:
                 self._release_copied()
                 pending.packing = True
                 value = pending.on_host(value)
-        except BaseException as error:  # noqa: BLE001  whatever it is, it fails this output only
+        except BaseException as error:  # whatever it is, it fails this output only
             if not own_thread and isinstance(error, KeyboardInterrupt):
                 self._settle(pending, None, error)
                 raise
@@ -271,8 +271,7 @@ class Waiter:
             pending.settled = True
         pending.marks["resolved"] = time.perf_counter()
         pending.future.finish(pending.timeline(), value, error)
-        self._counters.add("resolved" if error is None else "failed")
-        self._counters.add("bytes_copied", pending.nbytes)
+        self._counters.add_settled("resolved" if error is None else "failed", pending.nbytes)
 
     def _release_copied(self) -> None:
         """Free the device memory of outputs that are copied but cannot be resolved yet."""
@@ -414,7 +413,7 @@ class Waiter:
             self._fail_pending(None)
 
     def _fail_pending(self, cause: BaseException | None) -> None:
-        """Fail the futures of all outputs in flight; their memory stays until the device is done."""
+        """Fail the futures of all outputs in flight; their memory stays till the device is done."""
         self._bounds.wake()
         left = self._in_flight()
         if left:

@@ -138,7 +138,10 @@ class OmniPlatform:
         `None` and a device without an index mean the calling thread's current
         device. Raises `ValueError` for a device of another type.
         """
-        if device is None:
+        if type(device) is torch.device and device.index is not None:
+            if device.type == self.device_type:  # the usual case, on the path of every submit
+                return device if device.type != "cpu" else self.device(0)
+        elif device is None:
             return self.current_device()
         if isinstance(device, int):
             return self.device(device)

@@ -99,6 +99,23 @@ def main():
     row("platform", name=P.name, device=P.device_name(0), torch=torch.__version__)
     waits()
     small = torch.zeros(256, dtype=torch.int64, device=DEV)
+    import cProfile, pstats
+
+    with AsyncOutputExecutor(P) as ex:
+        for _ in range(500):
+            ex.submit(small)
+        profile = cProfile.Profile()
+        profile.enable()
+        for _ in range(3000):
+            ex.submit(small)
+        profile.disable()
+        pstats.Stats(profile).sort_stats("tottime").print_stats(24)
+    side = P.create_side_stream()
+    row("primitives", current_stream=median_us(lambda: P.current_stream(DEV)), event=median_us(P.record_device_event), event_side=median_us(lambda: P.record_device_event(side)), pinned=median_us(lambda: P.pinned_empty(small.shape, small.dtype)), capturing=median_us(lambda: P.is_capturing(DEV)))
+    def ctx():
+        with P.stream_context(side):
+            pass
+    row("stream_context", us=median_us(ctx))
     with AsyncOutputExecutor(P) as ex:
         fs = []
         row("submit one tensor", us=median_us(lambda: fs.append(ex.submit(small))))
