@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from omni_platforms.demo.noise import Pixels
 
-
 # Outlines are sought at this coarseness: fur, grass and grain are none.
 _COARSE = 4
 

@@ -6,12 +6,27 @@ from omni_platforms.demo.record import RunRecord
 
 # Two equal runs on a busy machine were seen to differ by this much.
 _SAME = 0.1
+# The same forwards should take the same time. Encoding beside them on shared
+# cores costs them less than this factor; another program may cost far more.
+_UNDISTURBED = 1.5
 
 
 def explain(blocking: RunRecord, asynchronous: RunRecord) -> str:
     """Say what the executor gained on this platform, and why not more."""
+    if disturbed(blocking, asynchronous):
+        return (
+            f"The two runs cannot be compared: a forward took {_ms(blocking.median('forward'))} "
+            f"in the blocking run and {_ms(asynchronous.median('forward'))} in the async run, "
+            "so something else was using the machine. Run the demo again when it is quiet."
+        )
     gain = asynchronous.requests_per_s / blocking.requests_per_s
     return f"{_verdict(gain)} {_reason(blocking, asynchronous)}"
+
+
+def disturbed(blocking: RunRecord, asynchronous: RunRecord) -> bool:
+    """Whether the forwards of the two runs differ so much that a comparison means nothing."""
+    one, other = blocking.median("forward"), asynchronous.median("forward")
+    return max(one, other) > _UNDISTURBED * min(one, other)
 
 
 def _verdict(gain: float) -> str:

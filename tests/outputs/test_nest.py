@@ -23,7 +23,18 @@ DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.uint16, torch.uint32, torch.uint64,
 ]  # fmt: skip
-LAYOUTS = ["plain", "scalar", "empty", "step", "transposed", "expanded", "conj", "neg", "grad", "view"]
+LAYOUTS = [
+    "plain",
+    "scalar",
+    "empty",
+    "step",
+    "transposed",
+    "expanded",
+    "conj",
+    "neg",
+    "grad",
+    "view",
+]
 
 
 class Pair(NamedTuple):
@@ -104,9 +115,13 @@ def same(got: Any, want: Any) -> bool:
     return got is want or got == want
 
 
-leaves = st.builds(make_tensor, st.sampled_from(DTYPES), st.sampled_from(LAYOUTS), st.integers(0, 99))
+leaves = st.builds(
+    make_tensor, st.sampled_from(DTYPES), st.sampled_from(LAYOUTS), st.integers(0, 99)
+)
 arrays = st.builds(
-    lambda dtype, n: np.arange(n).astype(dtype), st.sampled_from(["f4", "i8", "c16", "?"]), st.integers(0, 5)
+    lambda dtype, n: np.arange(n).astype(dtype),
+    st.sampled_from(["f4", "i8", "c16", "?"]),
+    st.integers(0, 5),
 )
 plain = st.one_of(st.none(), st.text(max_size=3), st.integers(), st.just(b"x"))
 

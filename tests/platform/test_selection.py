@@ -196,6 +196,8 @@ def test_every_accessor_follows_a_reset(plugins: Install, monkeypatch: pytest.Mo
             current_platform,
         ):
             assert accessor().name == name
+        with omni_platforms.AsyncOutputExecutor() as outputs:
+            assert outputs.platform.name == name
 
 
 def test_set_takes_an_automatic_choice_back_and_exports_none(plugins: Install) -> None:
