@@ -65,6 +65,7 @@ def test_a_planted_violation_is_reported(file: str, source: str, rule: str) -> N
         ("omni_platforms/platform/x.py", "from omni_platforms import __version__, settings"),
         ("omni_platforms/platform/x.py", "from .probe import Probe"),
         ("omni_platforms/engine/x.py", "from omni_platforms.shm import arena"),
+        ("omni_platforms/demo/x.py", "from omni_platforms import current_platform"),
         ("omni_platforms/cli/x.py", "def f():\n    from omni_platforms.demo import y"),
         ("omni_platforms/cli/x.py", "def f():\n    return current_platform()"),
         ("omni_platforms/cli/x.py", "f = lambda: current_platform()"),

@@ -19,7 +19,11 @@ _COMMANDS = (
     LazyCommand(
         "env", "omni_platforms.cli.env:show_settings", "Show every environment variable it reads."
     ),
-    LazyCommand("demo", "omni_platforms.cli.demo:demo", "See outputs leave the device unnoticed."),
+    LazyCommand(
+        "demo",
+        "omni_platforms.cli.demo:demo",
+        "Restore photographs and see what the async output executor gains.",
+    ),
 )
 
 

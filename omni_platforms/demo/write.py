@@ -35,7 +35,7 @@ def write_results(
     for photo, png in zip(loaded, pictures, strict=True):
         _write_photo(photo, png, result.request.noise, folder)
         tick()
-    makers = {
+    makers: dict[str, tuple[str, str, Callable[[], bytes]]] = {
         "sheet": ("before-after", ".png", lambda: _sheet(result, loaded, pictures)),
         "timeline": ("timeline", ".png", lambda: _timeline(result)),
         "trace": ("trace", ".json", lambda: _trace(result, loaded)),

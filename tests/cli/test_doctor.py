@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from fake_plugins import creating, run_cli, write_plugin
 
 from omni_platforms.cli import checks
 from omni_platforms.platform import Capability, CpuPlatform, OmniPlatform
+from tests.fake_plugins import creating, run_cli, write_plugin
 
 BASE = "from omni_platforms.platform import OmniPlatform, Capability, MemoryInfo\n"
 

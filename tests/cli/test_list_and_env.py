@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fake_plugins import probing, run_cli, was_imported, write_plugin
 
 import omni_platforms
 from omni_platforms.cli import main
 from omni_platforms.settings import SETTINGS
+from tests.fake_plugins import probing, run_cli, was_imported, write_plugin
 
 FIELDS = {
     "name",

@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from fake_plugins import clean_environment, good
+
+from tests.fake_plugins import clean_environment, good
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

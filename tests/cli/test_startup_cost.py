@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_plugins import run_python
+
+from tests.fake_plugins import run_python
 
 HEAVY = ("torch", "numpy", "rich", "psutil", "matplotlib")
 LIMIT_S = 0.3

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_plugins import run_python
 
 from omni_platforms.platform import Probe, ProbeStatus
 from omni_platforms.platform.torch_build import TorchBuild
 from omni_platforms_cuda import plugin
 from omni_platforms_cuda.nvml import NvidiaDriver, NvmlError, NvmlMissingError
+from tests.fake_plugins import run_python
 
 CUDA = TorchBuild("2.13.0+cu130", cuda="13.0")
 CPU = TorchBuild("2.13.0+cpu")

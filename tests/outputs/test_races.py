@@ -19,6 +19,7 @@ from omni_platforms.errors import DrainTimeoutError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.outputs import issue as issue_module
 from omni_platforms.outputs.issue import Issuer
+from omni_platforms.outputs.resolver import Resolver
 from omni_platforms.outputs.waiter import Waiter
 from omni_platforms.platform.accelerator import StreamContext
 from omni_platforms.platform.interface import OmniPlatform
@@ -146,7 +147,7 @@ MUTATIONS = {
     "the completion event is recorded before the copy": (
         large_outputs, Issuer, "_copy_on_side", _record_before),
     "nobody waits for the device before resolving": (
-        large_outputs, Waiter, "_written", lambda self, pending: True),
+        large_outputs, Resolver, "_written", lambda self, pending: True),
     "borrow takes no snapshot": (
         borrowed_outputs, issue_module, "snapshot", lambda leaf: leaf),
     "on_device runs on the caller's stream": (
@@ -168,7 +169,7 @@ def test_each_protection_is_needed(sim: Simulation, mutation: str) -> None:
     scenario, owner, name, wrong = MUTATIONS[mutation]
     with mock.patch.object(owner, name, wrong):
         if mutation == "nobody waits for the device before resolving":
-            with mock.patch.object(Waiter, "_await_device", lambda *args, **kwargs: True):
+            with mock.patch.object(Resolver, "_await_device", return_value=True):
                 found = sim.explore(lambda: scenario(sim), seeds=20)
         else:
             found = sim.explore(lambda: scenario(sim), seeds=20)
@@ -282,7 +283,7 @@ def test_an_executor_on_the_second_device_leaves_the_current_one(sim: Simulation
 def test_a_drain_that_times_out_names_the_phase(sim: Simulation) -> None:
     sim.reset("lazy")
     with AsyncOutputExecutor(sim.platform) as outputs:
-        with mock.patch.object(Waiter, "_written", lambda self, pending: False):
+        with mock.patch.object(Resolver, "_written", return_value=False):
             future = outputs.submit(torch.ones(64, device="sim") * 2)
             with pytest.raises(DrainTimeoutError, match="output 0"):
                 outputs.drain(0.05)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_plugins import write_plugin
 
 from omni_platforms.platform import selection
+from tests.fake_plugins import write_plugin
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_plugins import good, probing, run_python, was_imported, write_plugin
 
 from omni_platforms import SettingError
 from omni_platforms.platform import ProbeStatus, discover, plugin_entries
 from omni_platforms.platform.discovery import known_names
+from tests.fake_plugins import good, probing, run_python, was_imported, write_plugin
 
 Install = Callable[..., Path]
 Rows = dict[str, dict[str, object]]

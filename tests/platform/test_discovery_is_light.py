@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_plugins import probing, run_python, write_plugin
+
+from tests.fake_plugins import probing, run_python, write_plugin
 
 LIST = """
 import json

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fake_plugins import creating, probing, run_python, was_imported, write_plugin
 
 import omni_platforms
 from omni_platforms import (
@@ -28,6 +27,7 @@ from omni_platforms import (
     set_current_platform,
 )
 from omni_platforms.platform import CpuPlatform
+from tests.fake_plugins import creating, probing, run_python, was_imported, write_plugin
 
 Install = Callable[..., Path]
 VARIABLE = "OMNI_PLATFORM"
