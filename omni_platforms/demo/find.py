@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,26 +12,29 @@ from omni_platforms.errors import DemoError
 SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".ppm", ".pgm"}
 )
+_KINDS = ", ".join(f"*{suffix}" for suffix in sorted(SUFFIXES))
 _SHIPPED = ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg")
 
 
-def find_photos(arguments: Iterable[Path]) -> list[Path | DemoError]:
+@dataclass(frozen=True)
+class Found:
+    """A file to read, or with `error` a folder that gives none."""
+
+    path: Path
+    error: DemoError | None = None
+
+
+def find_photos(arguments: Iterable[Path]) -> list[Found]:
     """Return the files to read, in order, with an error in the place of each folder without any.
 
     A folder gives its pictures by suffix, sorted by name, not those of folders
     in it. A file that comes twice is returned once. Files are not opened.
     """
-    found: list[Path | DemoError] = []
-    seen: set[Path] = set()
+    found: dict[Path, Found] = {}
     for argument in arguments:
         for entry in _expand(argument):
-            if isinstance(entry, Path):
-                real = entry.absolute()
-                if real in seen:
-                    continue
-                seen.add(real)
-            found.append(entry)
-    return found
+            found.setdefault(entry.path.absolute(), entry)
+    return list(found.values())
 
 
 def shipped_photos() -> list[Path]:
@@ -51,15 +55,16 @@ def shipped_photos() -> list[Path]:
     return present
 
 
-def _expand(argument: Path) -> list[Path] | list[DemoError]:
+def _expand(argument: Path) -> list[Found]:
     if not argument.is_dir():
-        return [argument]
+        return [Found(argument)]
     try:
         entries = sorted(argument.iterdir())
     except OSError as error:
-        return [DemoError(f"{argument}: the folder cannot be listed ({error.strerror})")]
-    photos = [entry for entry in entries if entry.suffix.lower() in SUFFIXES]
+        reason = f"{argument}: cannot be listed ({error.strerror}); check its permissions"
+        return [Found(argument, DemoError(reason))]
+    photos = [Found(entry) for entry in entries if entry.suffix.lower() in SUFFIXES]
     if photos:
-        return list(photos)
-    kinds = ", ".join(sorted(SUFFIXES))
-    return [DemoError(f"{argument}: no photographs in this folder; it has no file named {kinds}")]
+        return photos
+    reason = f"{argument}: no photographs in this folder; put some there, named {_KINDS}"
+    return [Found(argument, DemoError(reason))]

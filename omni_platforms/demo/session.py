@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from omni_platforms.demo.async_run import run_async
 from omni_platforms.demo.blocking_run import run_blocking
-from omni_platforms.demo.find import find_photos, shipped_photos
+from omni_platforms.demo.find import Found, find_photos, shipped_photos
 from omni_platforms.demo.names import OutputFolder, readable
 from omni_platforms.demo.noise import Pixels
 from omni_platforms.demo.photo import Photo, read_photo
@@ -33,7 +32,7 @@ def run_demo(request: DemoRequest, platform: OmniPlatform, stages: Stages) -> De
     the results cannot be used.
     """
     entries = find_photos(request.arguments or shipped_photos())
-    folder = OutputFolder(request.out, [entry for entry in entries if isinstance(entry, Path)])
+    folder = OutputFolder(request.out, [entry.path for entry in entries])
     result = DemoResult(request, platform, platform.resolve_device())
     loaded = _read(entries, result, stages)
     if loaded:
@@ -44,9 +43,7 @@ def run_demo(request: DemoRequest, platform: OmniPlatform, stages: Stages) -> De
     return result
 
 
-def _read(
-    entries: Sequence[Path | DemoError], result: DemoResult, stages: Stages
-) -> list[LoadedPhoto]:
+def _read(entries: Sequence[Found], result: DemoResult, stages: Stages) -> list[LoadedPhoto]:
     """Read every file; enter a result for each and return those that can be restored."""
     loaded: list[LoadedPhoto] = []
     with stages.stage("reading", len(entries)) as tick:
@@ -54,8 +51,7 @@ def _read(
             try:
                 photo = _read_one(entry, result.request.longest_side)
             except DemoError as error:
-                where = entry if isinstance(entry, Path) else ""
-                result.files.append(failed(where, error))
+                result.files.append(failed(entry.path, error))
             else:
                 seed = SEED + len(loaded)
                 height, width = photo.pixels.shape[:2]
@@ -66,10 +62,10 @@ def _read(
     return loaded
 
 
-def _read_one(entry: Path | DemoError, longest_side: int) -> Photo:
-    if isinstance(entry, DemoError):
-        raise entry
-    return read_photo(entry, longest_side)
+def _read_one(entry: Found, longest_side: int) -> Photo:
+    if entry.error is not None:
+        raise entry.error
+    return read_photo(entry.path, longest_side)
 
 
 def _run_twice(

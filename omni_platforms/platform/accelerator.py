@@ -55,6 +55,12 @@ class StreamContext(AbstractContextManager[None]):
             torch.accelerator.set_device_index(self._device)
 
 
+def _pause(waited: float, timeout: float | None) -> float:
+    """Return how long to sleep before asking again, in seconds."""
+    pause = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, waited * _PAUSE_SHARE))
+    return pause if timeout is None else min(pause, max(0.0, timeout - waited))
+
+
 class AcceleratorPlatform(OmniPlatform):
     """Streams, events, devices and pinned memory through `torch.accelerator`."""
 
@@ -102,22 +108,13 @@ class AcceleratorPlatform(OmniPlatform):
         out, and was seen never to return on one vendor's stack.
         """
         start = time.perf_counter()
-        while True:
-            if event.query():
-                return True
-            if time.perf_counter() - start > _SPIN_S:
-                break
-        pause = _SHORTEST_PAUSE_S
-        while True:
-            if timeout is not None:
-                pause = min(pause, max(0.0, start + timeout - time.perf_counter()))
-            time.sleep(pause)
-            if event.query():
-                return True
+        while not event.query():
             waited = time.perf_counter() - start
             if timeout is not None and waited >= timeout:
                 return False
-            pause = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, waited * _PAUSE_SHARE))
+            if waited > _SPIN_S:
+                time.sleep(_pause(waited, timeout))
+        return True
 
     def pinned_empty(
         self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype

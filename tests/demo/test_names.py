@@ -39,7 +39,7 @@ def test_a_long_name_fits(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DemoError, match="--out .*cannot be made"):
+    with pytest.raises(DemoError, match=r"--out .*cannot be made"):
         OutputFolder(tmp_path / "file" / "out", [])
 
 

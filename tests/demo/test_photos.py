@@ -130,7 +130,7 @@ def test_one_pixel(tmp_path: Path) -> None:
 
 def test_an_enormous_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     path = saved(tmp_path / "bomb.png", Image.new("1", (12000, 9000)))
-    with pytest.raises(DemoError, match="12000x9000 pixels.*shrink it"):
+    with pytest.raises(DemoError, match=r"12000x9000 pixels.*shrink it"):
         read(path)
     path = saved(tmp_path / "bigger.png", Image.new("1", (20000, 20000)))
     with pytest.raises(DemoError, match=r"bigger.*shrink it"):
@@ -171,14 +171,14 @@ def test_a_file_without_permission(photo: Path) -> None:
 def test_folders_give_their_pictures_in_order(tmp_path: Path, photo: Path) -> None:
     for name in ("b.JPG", "a.png", "notes.txt"):
         (tmp_path / name).touch()
-    found = find.find_photos([tmp_path, photo])
-    assert found == [tmp_path / "a.png", tmp_path / "b.JPG", photo]
+    found = find.find_photos([tmp_path, photo, tmp_path])
+    assert found == [find.Found(path) for path in (tmp_path / "a.png", tmp_path / "b.JPG", photo)]
 
 
 def test_a_folder_without_photographs_is_an_error_of_its_own(tmp_path: Path) -> None:
-    (error,) = find.find_photos([tmp_path])
-    assert isinstance(error, DemoError)
-    assert f"{tmp_path}: no photographs" in str(error)
+    (found,) = find.find_photos([tmp_path])
+    assert found.path == tmp_path
+    assert f"{tmp_path}: no photographs" in str(found.error)
 
 
 def test_without_the_shipped_photographs_the_remedy_is_named(

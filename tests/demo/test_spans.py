@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,4 +54,4 @@ def test_spans_of_one_lane_never_overlap_or_run_backwards(
     for number, (start, end) in enumerate(pairs):
         append_span(lane, start, end, number)
     assert all(span.end >= span.start for span in lane)
-    assert all(right.start >= left.end for left, right in zip(lane, lane[1:], strict=False))
+    assert all(right.start >= left.end for left, right in itertools.pairwise(lane))

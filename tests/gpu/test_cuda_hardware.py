@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from omni_platforms.outputs import AsyncOutputExecutor
-from omni_platforms.platform.selection import create_platform
+from omni_platforms.platform.selection import current_platform, reset_platform
 from tests.outputs.test_nest import DTYPES, LAYOUTS, bits, make_tensor
 
 pytestmark = [
@@ -20,7 +20,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def platform():
     """The platform that this machine selects."""
-    return create_platform()
+    reset_platform()
+    yield current_platform()
+    reset_platform()
 
 
 def test_the_machine_selects_cuda(platform):
