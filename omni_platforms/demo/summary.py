@@ -16,7 +16,7 @@ def explain(blocking: RunRecord, asynchronous: RunRecord) -> str:
     if disturbed(blocking, asynchronous):
         return (
             f"The two runs cannot be compared: a forward took {_ms(blocking.median('forward'))} "
-            f"in the blocking run and {_ms(asynchronous.median('forward'))} in the async run, "
+            f"with blocking output and {_ms(asynchronous.median('forward'))} with the executor, "
             "so something else was using the machine. Run the demo again when it is quiet."
         )
     gain = asynchronous.requests_per_s / blocking.requests_per_s
