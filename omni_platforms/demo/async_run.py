@@ -12,11 +12,11 @@ from torch import Tensor
 
 from omni_platforms.demo.pack import encode_png, to_uint8
 from omni_platforms.demo.record import RunRecord
-from omni_platforms.demo.spans import Span, append_span
+from omni_platforms.demo.spans import Span, append_span, lane_owners
 from omni_platforms.outputs import AsyncOutputExecutor, OutputFuture, OutputTimeline
 from omni_platforms.platform.interface import OmniPlatform
 
-_AHEAD = 4
+_AHEAD = 3
 """Requests in flight: enough that the device always has the next one, few enough for latency."""
 _TIMEOUT_S = 60.0
 
@@ -164,12 +164,12 @@ def _how_measured(platform: OmniPlatform) -> str:
 
 def _threads(outputs: AsyncOutputExecutor) -> dict[str, str]:
     """Name who does the work of each lane."""
-    here, behind = "calling thread", "background thread"
+    behind = "background thread"
     if outputs.stats().mode == "async":
         return {
-            "forward": str(outputs.device),
-            "copy": f"{outputs.device}, side stream",
+            "forward": "device",
+            "copy": "device, side stream",
             "pack": behind,
             "encode": behind,
         }
-    return {"forward": here, "copy": here, "pack": here, "encode": behind}
+    return {**lane_owners(outputs.device.type), "encode": behind}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from omni_platforms.demo.pack import encode_png, to_uint8
 from omni_platforms.demo.record import RunRecord
-from omni_platforms.demo.spans import LANES, append_span
+from omni_platforms.demo.spans import LANES, append_span, lane_owners
 from omni_platforms.platform.interface import OmniPlatform
 
 
@@ -32,7 +32,7 @@ def run_blocking(
         photos=photos,
         mode="blocking",
         idle_measured="host clock, from launch to the end of a device synchronization",
-        threads=dict.fromkeys(LANES, "calling thread"),
+        threads=lane_owners(device.type),
     )
     record.start = time.perf_counter()
     for number, photo in enumerate(inputs):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 
 class Stages:
@@ -27,13 +27,13 @@ class Stages:
 class Ticker:
     """Moves one bar on, one step a call."""
 
-    def __init__(self, progress: Progress, task: object) -> None:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
         self._task = task
 
     def __call__(self) -> None:
         """Move on by one step. Any thread; does not block."""
-        self._progress.update(self._task, advance=1)  # type: ignore[arg-type]
+        self._progress.update(self._task, advance=1)
 
 
 @contextmanager

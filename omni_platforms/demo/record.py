@@ -58,6 +58,10 @@ class RunRecord:
         """The median time that one request spent in `lane`."""
         return statistics.median(span.duration for span in self.lanes[lane])
 
+    def mean(self, lane: str) -> float:
+        """The mean time that one request spent in `lane`."""
+        return statistics.fmean(span.duration for span in self.lanes[lane])
+
 
 def different(one: RunRecord, other: RunRecord) -> list[int]:
     """Return the numbers of the requests whose pictures are not the same, bit for bit."""

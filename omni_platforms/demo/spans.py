@@ -31,6 +31,13 @@ def new_lanes() -> Lanes:
     return {lane: [] for lane in LANES}
 
 
+def lane_owners(device_type: str) -> dict[str, str]:
+    """Return who does the work of each lane when nothing is asynchronous."""
+    here = "calling thread"
+    forward = here if device_type == "cpu" else "device"
+    return {**dict.fromkeys(LANES, here), "forward": forward}
+
+
 def append_span(lane: list[Span], start: float, end: float, request: int) -> Span:
     """Append a span that begins no earlier than the lane's last one ends, and return it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -79,6 +80,13 @@ class Issuer:
     ) -> None:
         pending.sources = (output, leaves)
         try:
+            if (
+                on_device is None
+                and not borrow
+                and not streams
+                and self._copy_late(pending, leaves, rebuild)
+            ):
+                return
             gate = self._record_gates(streams)
             if gate is None:
                 self._copy_blocking(pending, output, leaves, rebuild, on_device, streams)
@@ -124,6 +132,37 @@ class Issuer:
                 RuntimeWarning,
                 stacklevel=5,
             )
+
+    def _copy_late(self, pending: PendingOutput, leaves: list[Any], rebuild: Rebuild) -> bool:
+        """Leave the copy of a small output to whoever resolves it; return whether that was done.
+
+        Only an event is recorded now. Once the host has seen it complete, any
+        stream may read the tensors, and a few kilobytes are there at once.
+        """
+        if self._side is None:
+            return False
+        nbytes = 0
+        for leaf in leaves:
+            if not copies_asynchronously(leaf, self._device):
+                return False
+            nbytes += nbytes_of(leaf)
+        if nbytes > SMALL_BYTES:
+            return False
+        platform = self._platform
+        computed = platform.record_device_event(platform.current_stream(self._device))
+        if computed is None:
+            return False
+        pending.done = computed
+        pending.nbytes = nbytes
+        pending.rebuild = rebuild
+        pending.fetch = lambda: self._fetch(leaves)
+        pending.lingers = not pending.needs_thread
+        return True
+
+    def _fetch(self, leaves: list[Any]) -> list[Any]:
+        """Copy computed tensors now; the side stream has nothing of the caller's to wait for."""
+        with self._platform.stream_context(self._side):
+            return [blocking_copy(leaf) for leaf in leaves]
 
     def _record_gates(self, streams: Streams | None) -> torch.Event | None:
         """Make the side stream wait for the work enqueued so far; return the last event.
@@ -244,6 +283,7 @@ class Issuer:
         for leaf in leaves:
             pending.nbytes += nbytes_of(leaf)
             pending.values.append(blocking_copy(leaf))
+        pending.marks["copied"] = time.perf_counter()
         pending.sources = None
 
 

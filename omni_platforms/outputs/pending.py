@@ -80,6 +80,7 @@ class PendingOutput:
         "charge",
         "done",
         "error",
+        "fetch",
         "finished",
         "future",
         "gate",
@@ -112,6 +113,7 @@ class PendingOutput:
         self.done: torch.Event | None = None
         self.error: BaseException | None = None
         self.sources: Any = None  # what must stay alive until the copy is done
+        self.fetch: Callable[[], list[Any]] | None = None  # makes the values, if not yet copied
         self.staged = False  # the values are in a small pinned buffer that is wanted back
         self.values: list[Any] = []
         self.rebuild: Rebuild | None = None
@@ -126,7 +128,13 @@ class PendingOutput:
 
     def let_go(self) -> None:
         """Drop the device tensors and events: the copy is done."""
-        self.sources = self.gate = self.done = None
+        self.sources = self.gate = self.done = self.fetch = None
+
+    def fetch_late(self) -> None:
+        """Make the copy that was left to this moment; blocks for some microseconds."""
+        fetch = self.fetch
+        if fetch is not None and self.error is None:
+            self.values = fetch()
 
     def host_values(self) -> list[Any]:
         """Return the values as the result keeps them.
@@ -149,7 +157,7 @@ class PendingOutput:
         if gate is not None and not gate.query():
             return Phase.GATE
         if done is not None and not done.query():
-            return Phase.COPY
+            return Phase.COPY if self.fetch is None else Phase.GATE
         return Phase.WAITER if at_head else Phase.QUEUE
 
     def describe(self, at_head: bool) -> PendingDescription:

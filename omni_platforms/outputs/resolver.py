@@ -6,10 +6,14 @@ background thread, or a caller of `result()`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
+from contextlib import AbstractContextManager
 from typing import Any
+
+import torch
 
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
@@ -105,9 +109,11 @@ class Resolver:
     def _resolve(self, pending: PendingOutput, own_thread: bool) -> None:
         """Settle one output that left the queue, and count it out."""
         outer, self._current = self._current, pending
-        pending.marks.setdefault("copied", time.perf_counter())
-        pending.let_go()
         try:
+            if pending.fetch is not None:
+                self._fetch(pending)
+            pending.marks.setdefault("copied", time.perf_counter())
+            pending.let_go()
             if self._start_settling(pending):
                 self._settle(pending, *self._pack(pending, own_thread))
         finally:
@@ -117,6 +123,16 @@ class Resolver:
             with self._finished:
                 pending.finished = True
                 self._finished.notify_all()
+
+    def _fetch(self, pending: PendingOutput) -> None:
+        self._gate.begin()
+        try:
+            with own_tensors():
+                pending.fetch_late()
+        except Exception as error:  # noqa: BLE001  it belongs to this one output
+            pending.error = error
+        finally:
+            self._gate.end()
 
     def _start_settling(self, pending: PendingOutput) -> bool:
         """Rule out cancellation; return whether the result is still wanted."""
@@ -135,7 +151,8 @@ class Resolver:
             return None, pending.error
         assert pending.rebuild is not None
         try:
-            value = pending.rebuild(pending.host_values())
+            with own_tensors():
+                value = pending.rebuild(pending.host_values())
             pending.marks["packed"] = time.perf_counter()
             if pending.on_host is not None:
                 self._release_copied()
@@ -173,6 +190,8 @@ class Resolver:
     def _release_copied(self) -> None:
         """Free the device memory of outputs that are copied but cannot be resolved yet."""
         for pending in self._queue.copy():
+            if pending.fetch is not None:
+                continue  # small, and not copied yet
             if pending.error is not None or not self._written(pending):
                 return
             pending.marks.setdefault("copied", time.perf_counter())
@@ -183,6 +202,16 @@ class Resolver:
         current = self._current
         if current is not None and current.packing:
             self._release_copied()
+
+
+def own_tensors() -> AbstractContextManager[Any]:
+    """Return a context whose new tensors are normal ones, also in a caller's inference mode."""
+    if torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    return _NOTHING
+
+
+_NOTHING = contextlib.nullcontext()
 
 
 def _below(error: BaseException) -> Any:

@@ -132,22 +132,34 @@ def _record_before(self: Any, pending: Any, output: Any, leaves: Any, *rest: Any
     pending.done = early
 
 
+def _fetch_from_reused_memory(self: Any, pending: Any, leaves: Any, rebuild: Any) -> bool:
+    late = _copy_late(self, pending, leaves, rebuild)
+    for leaf in leaves:
+        leaf.fill_(float("nan"))  # what the next owner of the memory may do
+    return late
+
+
 def _first_stream_only(self: Any, streams: Any) -> Any:
     return _record_gates(self, streams[:1] if streams else streams)
 
 
 _copy_on_side = Issuer._copy_on_side
 _record_gates = Issuer._record_gates
+_copy_late = Issuer._copy_late
 
 MUTATIONS = {
     "the side stream does not wait for the work": (
-        fresh_outputs, OmniPlatform, "stream_wait_event", _nothing),
+        large_outputs, OmniPlatform, "stream_wait_event", _nothing),
     "the device tensors are let go at submit": (
-        fresh_outputs, Issuer, "_copy_on_side", _forget_sources),
+        large_outputs, Issuer, "_copy_on_side", _forget_sources),
     "the completion event is recorded before the copy": (
         large_outputs, Issuer, "_copy_on_side", _record_before),
     "nobody waits for the device before resolving": (
         large_outputs, Resolver, "_written", lambda self, pending: True),
+    "nobody waits for a small output before fetching it": (
+        fresh_outputs, Resolver, "_written", lambda self, pending: True),
+    "the tensors of a small output are given away before the fetch": (
+        fresh_outputs, Issuer, "_copy_late", _fetch_from_reused_memory),
     "borrow takes no snapshot": (
         borrowed_outputs, issue_module, "snapshot", lambda leaf: leaf),
     "on_device runs on the caller's stream": (
@@ -168,7 +180,7 @@ def _stay(context: Any) -> None:
 def test_each_protection_is_needed(sim: Simulation, mutation: str) -> None:
     scenario, owner, name, wrong = MUTATIONS[mutation]
     with mock.patch.object(owner, name, wrong):
-        if mutation == "nobody waits for the device before resolving":
+        if mutation.startswith("nobody waits"):
             with mock.patch.object(Resolver, "_await_device", return_value=True):
                 found = sim.explore(lambda: scenario(sim), seeds=20)
         else:
