@@ -20,7 +20,8 @@ def explain(blocking: RunRecord, asynchronous: RunRecord) -> str:
         return (
             f"The two runs cannot be compared: a forward took {_ms(blocking.mean('forward'))} "
             f"on average with blocking output and {_ms(asynchronous.mean('forward'))} with the "
-            "executor, so something else was using the machine. Run the demo again when it is quiet."
+            "executor, so something else was using the machine. Run the demo again when it is "
+            "quiet."
         )
     gain = asynchronous.requests_per_s / blocking.requests_per_s
     if asynchronous.mode == "blocking":
