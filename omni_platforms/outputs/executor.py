@@ -16,8 +16,8 @@ from omni_platforms.errors import CaptureError, ExecutorClosedError
 from omni_platforms.outputs.bounds import Bounds, WhenFull
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.future import OutputFuture
-from omni_platforms.outputs.issue import Issuer, OnDevice, Streams, nbytes_of
-from omni_platforms.outputs.nest import Rebuild, flatten
+from omni_platforms.outputs.issue import Issuer, OnDevice, Request, Streams, nbytes_of
+from omni_platforms.outputs.nest import flatten
 from omni_platforms.outputs.pending import PendingDescription, PendingOutput
 from omni_platforms.outputs.stats import Counters, OutputStats
 from omni_platforms.outputs.waiter import Waiter
@@ -112,17 +112,14 @@ class AsyncOutputExecutor:
         `ExecutorForkedError`, and `CaptureError` while a graph is captured.
         """
         self._check_usable()
-        leaves, rebuild = flatten(output)
+        request = Request(output, *flatten(output), on_device, borrow, streams)
         pending = self._new_pending(on_host)
-        degraded = not self._admit(pending, leaves)
-        self._gate.begin()
+        request.blocking = not self._admit(pending, request.leaves)
         try:
-            if degraded:
-                self._issuer.copy_blocking(pending, output, leaves, rebuild, on_device, streams)
-            else:
-                self._issue(pending, output, leaves, rebuild, on_device, borrow, streams)
-        finally:
-            self._gate.end()
+            self._issue(pending, request)
+        except BaseException:  # refused, or interrupted: it is not in flight
+            self._bounds.leave(pending.charge)
+            raise
         self._waiter.release_behind_packing()
         self._waiter.enqueue(pending)
         return pending.future
@@ -223,18 +220,13 @@ class AsyncOutputExecutor:
                 "part of one: submit the graph's static output after the replay, with borrow=True"
             )
 
-    def _issue(
-        self,
-        pending: PendingOutput,
-        output: Any,
-        leaves: list[Any],
-        rebuild: Rebuild,
-        on_device: OnDevice | None,
-        borrow: bool,
-        streams: Streams | None,
-    ) -> None:
-        self._issuer.issue(pending, output, leaves, rebuild, on_device, borrow, streams)
-        if on_device is not None:
+    def _issue(self, pending: PendingOutput, request: Request) -> None:
+        self._gate.begin()
+        try:
+            self._issuer.issue(pending, request)
+        finally:
+            self._gate.end()
+        if request.on_device is not None and not request.blocking:
             charge = self._charge(pending.values)
             self._bounds.change(charge - pending.charge)
             pending.charge = charge

@@ -6,6 +6,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,6 +32,26 @@ OnDevice = Callable[[Any], Any]
 Streams = Sequence[torch.Stream]
 
 
+@dataclass
+class Request:
+    """One call of `submit`, taken apart; `blocking` asks for a copy on the calling thread."""
+
+    output: Any
+    leaves: list[Any]
+    rebuild: Rebuild
+    on_device: OnDevice | None = None
+    borrow: bool = False
+    streams: Streams | None = None
+    blocking: bool = False
+
+    def run_on_device(self) -> None:
+        """Replace the output by what `on_device` makes of it, on the current stream."""
+        if self.on_device is not None:
+            with torch.no_grad():
+                self.output = self.on_device(self.output)
+            self.leaves, self.rebuild = flatten(self.output)
+
+
 class Issuer:
     """Starts the copies of one executor's outputs, on the calling thread."""
 
@@ -47,16 +68,7 @@ class Issuer:
         """Whether outputs are copied on a side stream."""
         return self._side is not None
 
-    def issue(
-        self,
-        pending: PendingOutput,
-        output: Any,
-        leaves: list[Any],
-        rebuild: Rebuild,
-        on_device: OnDevice | None,
-        borrow: bool,
-        streams: Streams | None,
-    ) -> None:
+    def issue(self, pending: PendingOutput, request: Request) -> None:
         """Fill `pending` with copies that are under way, or done.
 
         An exception, of `on_device` or of a copy, becomes the output's error.
@@ -64,41 +76,24 @@ class Issuer:
         if torch.is_inference_mode_enabled():
             # Results made in inference mode could not be written to outside it.
             with torch.inference_mode(False), torch.no_grad():
-                self._issue(pending, output, leaves, rebuild, on_device, borrow, streams)
+                self._issue(pending, request)
         else:
-            self._issue(pending, output, leaves, rebuild, on_device, borrow, streams)
+            self._issue(pending, request)
 
-    def _issue(
-        self,
-        pending: PendingOutput,
-        output: Any,
-        leaves: list[Any],
-        rebuild: Rebuild,
-        on_device: OnDevice | None,
-        borrow: bool,
-        streams: Streams | None,
-    ) -> None:
-        pending.sources = (output, leaves)
+    def _issue(self, pending: PendingOutput, request: Request) -> None:
+        pending.sources = (request.output, request.leaves)
         try:
-            if (
-                on_device is None
-                and not borrow
-                and not streams
-                and self._copy_late(pending, leaves, rebuild)
-            ):
+            if self._copy_late(pending, request):
                 return
-            gate = self._record_gates(streams)
+            gate = None if request.blocking else self._record_gates(request.streams)
             if gate is None:
-                self._copy_blocking(pending, output, leaves, rebuild, on_device, streams)
+                self._copy_blocking(pending, request)
                 return
             pending.gate = gate
-            if borrow:
-                leaves = self._borrow(leaves, streams)
-                output = rebuild(leaves)
-                if on_device is not None:
-                    leaves, rebuild = flatten(output)
-                pending.sources = (output, leaves)
-            self._copy_on_side(pending, output, leaves, rebuild, on_device)
+            if request.borrow:
+                self._borrow(request)
+                pending.sources = (request.output, request.leaves)
+            self._copy_on_side(pending, request)
         except Exception as error:  # noqa: BLE001  it fails this one output
             pending.error = error.with_traceback(_below_this_file(error))
 
@@ -133,15 +128,17 @@ class Issuer:
                 stacklevel=5,
             )
 
-    def _copy_late(self, pending: PendingOutput, leaves: list[Any], rebuild: Rebuild) -> bool:
+    def _copy_late(self, pending: PendingOutput, request: Request) -> bool:
         """Leave the copy of a small output to whoever resolves it; return whether that was done.
 
         Only an event is recorded now. Once the host has seen it complete, any
         stream may read the tensors, and a few kilobytes are there at once.
         """
-        if self._side is None:
+        if self._side is None or request.blocking:
             return False
-        nbytes = 0
+        if request.on_device is not None or request.borrow or request.streams:
+            return False
+        leaves, nbytes = request.leaves, 0
         for leaf in leaves:
             if not copies_asynchronously(leaf, self._device):
                 return False
@@ -154,7 +151,7 @@ class Issuer:
             return False
         pending.done = computed
         pending.nbytes = nbytes
-        pending.rebuild = rebuild
+        pending.rebuild = request.rebuild
         pending.fetch = lambda: self._fetch(leaves)
         pending.lingers = not pending.needs_thread
         return True
@@ -180,12 +177,19 @@ class Issuer:
             platform.stream_wait_event(side, gate)
         return gate
 
-    def _borrow(self, leaves: list[Any], streams: Streams | None) -> list[Any]:
+    def _borrow(self, request: Request) -> None:
         """Copy device leaves on the device, so that the caller may overwrite them at once."""
+        streams = request.streams
         if not streams:
-            copies = self._snapshots(leaves)
+            request.leaves = self._snapshots(request.leaves)
             self._record_gates(None)  # the side stream waits for the snapshots too
-            return copies
+        else:
+            request.leaves = self._borrow_from(streams, request.leaves)
+        request.output = request.rebuild(request.leaves)
+        request.leaves, request.rebuild = flatten(request.output)
+
+    def _borrow_from(self, streams: Streams, leaves: list[Any]) -> list[Any]:
+        """Take the snapshots on the side stream, and make the caller's streams wait for them."""
         side, platform = self._side, self._platform
         with platform.stream_context(side):
             copies = self._snapshots(leaves)
@@ -200,24 +204,14 @@ class Issuer:
             snapshot(leaf) if copies_asynchronously(leaf, self._device) else leaf for leaf in leaves
         ]
 
-    def _copy_on_side(
-        self,
-        pending: PendingOutput,
-        output: Any,
-        leaves: list[Any],
-        rebuild: Rebuild,
-        on_device: OnDevice | None,
-    ) -> None:
+    def _copy_on_side(self, pending: PendingOutput, request: Request) -> None:
         side, platform = self._side, self._platform
         with platform.stream_context(side):
             try:
-                if on_device is not None:
-                    with torch.no_grad():
-                        output = on_device(output)
-                    leaves, rebuild = flatten(output)
-                    pending.sources = (*pending.sources, output, leaves)
-                pending.rebuild = rebuild
-                for leaf in leaves:
+                request.run_on_device()
+                pending.sources = (*pending.sources, request.output, request.leaves)
+                pending.rebuild = request.rebuild
+                for leaf in request.leaves:
                     pending.values.append(self._copy(leaf, pending))
             finally:
                 # Also after an error: what was enqueued may still read and write.
@@ -249,38 +243,13 @@ class Issuer:
 
     # The blocking path --------------------------------------------------------
 
-    def copy_blocking(
-        self,
-        pending: PendingOutput,
-        output: Any,
-        leaves: list[Any],
-        rebuild: Rebuild,
-        on_device: OnDevice | None,
-        streams: Streams | None,
-    ) -> None:
-        """Copy now, on the calling thread and its current stream. Errors as in `issue`."""
-        try:
-            self._copy_blocking(pending, output, leaves, rebuild, on_device, streams)
-        except Exception as error:  # noqa: BLE001  it fails this one output
-            pending.error = error.with_traceback(_below_this_file(error))
-
-    def _copy_blocking(
-        self,
-        pending: PendingOutput,
-        output: Any,
-        leaves: list[Any],
-        rebuild: Rebuild,
-        on_device: OnDevice | None,
-        streams: Streams | None,
-    ) -> None:
-        if streams:
+    def _copy_blocking(self, pending: PendingOutput, request: Request) -> None:
+        """Copy now, on the calling thread and its current stream."""
+        if request.streams:
             self._platform.synchronize(self._device)
-        if on_device is not None:
-            with torch.no_grad():
-                output = on_device(output)
-            leaves, rebuild = flatten(output)
-        pending.rebuild = rebuild
-        for leaf in leaves:
+        request.run_on_device()
+        pending.rebuild = request.rebuild
+        for leaf in request.leaves:
             pending.nbytes += nbytes_of(leaf)
             pending.values.append(blocking_copy(leaf))
         pending.marks["copied"] = time.perf_counter()

@@ -275,6 +275,7 @@ def test_capture_guard_holds_other_threads_and_refuses_its_own(cpu_outputs):
                 cpu_outputs.submit(8)
             assert not waiting.done()
         assert waiting.result(10).result(10) == 7
+    assert cpu_outputs.stats().pending == 0, "the refused output must not stay counted"
     assert cpu_outputs.submit(9).result(10) == 9
     cpu_outputs.drain()
 
@@ -366,3 +367,13 @@ for i in range(3):
 def test_bad_options_are_refused(bad):
     with pytest.raises(ValueError, match=r"must be|not a device"):
         AsyncOutputExecutor(CpuPlatform(), **bad)
+
+
+def test_a_degraded_result_made_in_inference_mode_can_be_written():
+    release = threading.Event()
+    with AsyncOutputExecutor(CpuPlatform(), max_pending=1, when_full="degrade") as outputs:
+        blocked(outputs, release)
+        with torch.inference_mode():
+            future = outputs.submit(torch.ones(2) * 3)
+        release.set()
+        assert future.result(10).add_(1).tolist() == [4.0, 4.0]

@@ -126,15 +126,15 @@ def _forget_sources(self: Any, pending: Any, *args: Any) -> None:
     pending.sources = None
 
 
-def _record_before(self: Any, pending: Any, output: Any, leaves: Any, *rest: Any) -> None:
+def _record_before(self: Any, pending: Any, request: Any) -> None:
     early = self._platform.record_device_event(self._side)
-    _copy_on_side(self, pending, output, leaves, *rest)
+    _copy_on_side(self, pending, request)
     pending.done = early
 
 
-def _fetch_from_reused_memory(self: Any, pending: Any, leaves: Any, rebuild: Any) -> bool:
-    late = _copy_late(self, pending, leaves, rebuild)
-    for leaf in leaves:
+def _fetch_from_reused_memory(self: Any, pending: Any, request: Any) -> bool:
+    late = _copy_late(self, pending, request)
+    for leaf in request.leaves:
         leaf.fill_(float("nan"))  # what the next owner of the memory may do
     return late
 
