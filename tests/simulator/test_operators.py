@@ -20,7 +20,7 @@ X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 IMAGE = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(1))
 
 
-def agree(sim: Simulation, function: Function, *inputs: torch.Tensor) -> None:
+def assert_agrees(sim: Simulation, function: Function, *inputs: torch.Tensor) -> None:
     """Assert that `function` gives the same on the CPU and, under each schedule, on the device."""
     want = tree_flatten(function(*(x.clone() for x in inputs)))[0]
 
@@ -70,7 +70,7 @@ CASES: dict[str, Function] = {
 
 @pytest.mark.parametrize("function", CASES.values(), ids=CASES)
 def test_operators(sim: Simulation, function: Function) -> None:
-    agree(sim, function, X)
+    assert_agrees(sim, function, X)
 
 
 IMAGE_CASES: dict[str, Function] = {
@@ -87,7 +87,7 @@ IMAGE_CASES: dict[str, Function] = {
 
 @pytest.mark.parametrize("function", IMAGE_CASES.values(), ids=IMAGE_CASES)
 def test_operators_on_images(sim: Simulation, function: Function) -> None:
-    agree(sim, function, IMAGE)
+    assert_agrees(sim, function, IMAGE)
 
 
 def test_an_operator_that_writes_and_returns(sim: Simulation) -> None:
@@ -96,13 +96,15 @@ def test_an_operator_that_writes_and_returns(sim: Simulation) -> None:
     def function(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> Any:
         return op(x, None, None, mean, variance, True, 0.1, 1e-5), mean, variance
 
-    agree(sim, function, IMAGE, torch.zeros(3), torch.ones(3))
+    assert_agrees(sim, function, IMAGE, torch.zeros(3), torch.ones(3))
 
 
 def test_embedding_bags(sim: Simulation) -> None:
     index, offsets = torch.tensor([1, 2, 3, 4]), torch.tensor([0, 2])
     for mode in ("mean", "max", "sum"):
-        agree(sim, lambda w, i, o, m=mode: F.embedding_bag(i, w, o, mode=m), X, index % 4, offsets)
+        assert_agrees(
+            sim, lambda w, i, o, m=mode: F.embedding_bag(i, w, o, mode=m), X, index % 4, offsets
+        )
 
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
