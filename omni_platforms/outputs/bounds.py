@@ -29,12 +29,14 @@ class Bounds:
         self.bytes = 0
         self.count = 0
         self.peak_bytes = 0
+        self.entered = 0
         self._waiting = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def try_enter(self, nbytes: int) -> bool:
         """Count `nbytes` in and return true, or change nothing and return false."""
-        with self._changed:
+        with self._lock:
             return self._enter(nbytes)
 
     def enter(self, nbytes: int, still_open: Callable[[], bool]) -> bool:
@@ -43,7 +45,7 @@ class Bounds:
         Returns false, with nothing counted, when `still_open()` became false;
         whoever changes that calls `wake()`.
         """
-        with self._changed:
+        with self._lock:
             self._waiting += 1
             try:
                 while still_open():
@@ -56,18 +58,19 @@ class Bounds:
 
     def enter_uncounted(self) -> None:
         """Count in an output that takes no bytes and ignores the limits."""
-        with self._changed:
+        with self._lock:
             self.count += 1
+            self.entered += 1
 
     def change(self, difference: int) -> None:
         """Correct the bytes of an output that is already counted in."""
-        with self._changed:
+        with self._lock:
             self.bytes += difference
             self.peak_bytes = max(self.peak_bytes, self.bytes)
 
     def leave(self, nbytes: int) -> None:
         """Count one output of `nbytes` out."""
-        with self._changed:
+        with self._lock:
             self.bytes -= nbytes
             self.count -= 1
             if self._waiting:
@@ -75,7 +78,7 @@ class Bounds:
 
     def wake(self) -> None:
         """Make every blocked `enter` look at `still_open` again."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     def full_error(self, nbytes: int) -> ExecutorFullError:
@@ -93,6 +96,7 @@ class Bounds:
         if self.count and self.bytes + nbytes > self.max_bytes:
             return False
         self.count += 1
+        self.entered += 1
         self.bytes += nbytes
         if self.bytes > self.peak_bytes:
             self.peak_bytes = self.bytes

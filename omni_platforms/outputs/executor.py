@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -67,7 +67,12 @@ class AsyncOutputExecutor:
         self._counters = Counters()
         self._issuer = Issuer(self._platform, self._device, self._counters)
         self._waiter = Waiter(
-            self._platform, self._device, self._bounds, self._gate, self._counters
+            self._platform,
+            self._device,
+            self._issuer.small,
+            self._bounds,
+            self._gate,
+            self._counters,
         )
         self._numbers = itertools.count()
         self._captures = Capability.GRAPH_CAPTURE in self._platform.capabilities
@@ -114,7 +119,7 @@ class AsyncOutputExecutor:
         self._check_usable()
         request = Request(output, *flatten(output), on_device, borrow, streams)
         pending = self._new_pending(on_host)
-        request.blocking = not self._admit(pending, request.leaves)
+        request.blocking = not self._admit(pending, request)
         try:
             self._issue(pending, request)
         except BaseException:  # refused, or interrupted: it is not in flight
@@ -144,6 +149,7 @@ class AsyncOutputExecutor:
         self.drain(timeout)
         self._gate.begin()
         try:
+            self._issuer.small.clear()
             self._platform.release_host_memory()
             self._platform.empty_cache()
         finally:
@@ -176,6 +182,7 @@ class AsyncOutputExecutor:
             pinned=self._issuer.pinned,
             pending=bounds.count,
             pending_bytes=bounds.bytes,
+            submitted=bounds.entered,
             peak_pending_bytes=bounds.peak_bytes,
             **self._counters.totals(),
         )
@@ -205,7 +212,6 @@ class AsyncOutputExecutor:
         future = OutputFuture()
         pending = PendingOutput(next(self._numbers), future, on_host)
         future.attach(self._waiter, pending)
-        self._counters.add("submitted")
         return pending
 
     def _check_usable(self) -> None:
@@ -227,17 +233,18 @@ class AsyncOutputExecutor:
         finally:
             self._gate.end()
         if request.on_device is not None and not request.blocking:
-            charge = self._charge(pending.values)
+            charge = self._charge(map(nbytes_of, pending.values))
             self._bounds.change(charge - pending.charge)
             pending.charge = charge
 
-    def _charge(self, leaves: list[Any]) -> int:
-        rounded = self._platform.pinned_allocation_bytes
-        return sum(rounded(nbytes_of(leaf)) for leaf in leaves)
+    def _charge(self, sizes: Iterable[int]) -> int:
+        return sum(map(self._platform.pinned_allocation_bytes, sizes))
 
-    def _admit(self, pending: PendingOutput, leaves: list[Any]) -> bool:
+    def _admit(self, pending: PendingOutput, request: Request) -> bool:
         """Count the output in; return whether it was (`False` means: degrade)."""
-        charge = pending.charge = self._charge(leaves)
+        sizes = [nbytes_of(leaf) for leaf in request.leaves]
+        request.nbytes = sum(sizes)
+        charge = pending.charge = self._charge(sizes)
         if self._bounds.try_enter(charge):
             return True
         if self._when_full == "raise":

@@ -24,11 +24,9 @@ class OutputFuture(concurrent.futures.Future[Any]):
     result, not the copy: memory is freed when the device has finished with it.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._waiter: Waiter | None = None
-        self._pending: PendingOutput | None = None
-        self._timeline: OutputTimeline | None = None
+    _waiter: Waiter | None = None
+    _pending: PendingOutput | None = None
+    _timeline: OutputTimeline | None = None
 
     def attach(self, waiter: Waiter, pending: PendingOutput) -> None:
         """Tie the future to its output; called once, by the executor."""
@@ -37,11 +35,34 @@ class OutputFuture(concurrent.futures.Future[Any]):
     def finish(self, timeline: OutputTimeline, value: Any, error: BaseException | None) -> None:
         """Settle the future; called once, by the executor."""
         self._timeline = timeline
+        self._waiter = self._pending = None
         if error is None:
             self.set_result(value)
         else:
             self.set_exception(error)
-        self._waiter = self._pending = None
+
+    @property
+    def _waiters(self) -> list[Any]:
+        """Where `concurrent.futures.wait` and `as_completed` enlist: somebody listens now."""
+        waiter, pending = self._waiter, self._pending
+        if waiter is not None and pending is not None:
+            waiter.watch(pending)
+        return self._enlisted
+
+    @_waiters.setter
+    def _waiters(self, enlisted: list[Any]) -> None:
+        self._enlisted = enlisted
+
+    def done(self) -> bool:
+        """Whether the output is settled; one that the device has written is settled at once."""
+        waiter, pending = self._waiter, self._pending
+        if waiter is not None and pending is not None:
+            waiter.look(pending)
+        return self.settled()
+
+    def settled(self) -> bool:
+        """Whether the output is settled, without a look at the device."""
+        return super().done()
 
     @property
     def timeline(self) -> OutputTimeline | None:
@@ -95,5 +116,5 @@ class OutputFuture(concurrent.futures.Future[Any]):
     def _explain(self, error: BaseException) -> None:
         """Raise a timeout that says what the output waits for, unless it is the output's own."""
         waiter, pending = self._waiter, self._pending
-        if waiter is not None and pending is not None and not self.done():
+        if waiter is not None and pending is not None and not self.settled():
             raise waiter.timeout_error(pending) from error

@@ -1,4 +1,4 @@
-"""Getting an output off the device: on a side stream, or with blocking copies."""
+"""Getting an output off the device: on a stream, or with blocking copies."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from omni_platforms.outputs.host_copy import (
 )
 from omni_platforms.outputs.nest import Rebuild, flatten
 from omni_platforms.outputs.pending import PendingOutput
+from omni_platforms.outputs.small import SMALL_BYTES, SmallCopies
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.interface import OmniPlatform
 
 logger = logging.getLogger(__name__)
 
-SMALL_BYTES = 64 << 10
-"""Outputs up to this size wait for a caller first, and leave pinned memory when they arrive."""
-
 OnDevice = Callable[[Any], Any]
 Streams = Sequence[torch.Stream]
+Start = Callable[[torch.Tensor], torch.Tensor | None]
 
 
 @dataclass
@@ -43,6 +42,11 @@ class Request:
     borrow: bool = False
     streams: Streams | None = None
     blocking: bool = False
+    nbytes: int = 0
+
+    def may_use_the_callers_stream(self) -> bool:
+        """Whether the output is small, and nothing asks for another stream."""
+        return self.nbytes <= SMALL_BYTES and self.on_device is None and not self.streams
 
     def run_on_device(self) -> None:
         """Replace the output by what `on_device` makes of it, on the current stream."""
@@ -59,6 +63,7 @@ class Issuer:
         self._platform = platform
         self._device = device
         self._counters = counters
+        self.small = SmallCopies(platform)
         self.pinned = False
         self.reason = ""
         self._side = self._find_side_stream()
@@ -83,17 +88,12 @@ class Issuer:
     def _issue(self, pending: PendingOutput, request: Request) -> None:
         pending.sources = (request.output, request.leaves)
         try:
-            if self._copy_late(pending, request):
-                return
-            gate = None if request.blocking else self._record_gates(request.streams)
-            if gate is None:
+            if self._side is None or request.blocking:
                 self._copy_blocking(pending, request)
-                return
-            pending.gate = gate
-            if request.borrow:
-                self._borrow(request)
-                pending.sources = (request.output, request.leaves)
-            self._copy_on_side(pending, request)
+            elif request.may_use_the_callers_stream():
+                self._copy_here(pending, request)
+            else:
+                self._copy_aside(pending, request)
         except Exception as error:  # noqa: BLE001  it fails this one output
             pending.error = error.with_traceback(_below_this_file(error))
 
@@ -128,38 +128,38 @@ class Issuer:
                 stacklevel=5,
             )
 
-    def _copy_late(self, pending: PendingOutput, request: Request) -> bool:
-        """Leave the copy of a small output to whoever resolves it; return whether that was done.
+    def _copy_here(self, pending: PendingOutput, request: Request) -> None:
+        """Start the copies on the caller's own stream: no other stream has to wait.
 
-        Only an event is recorded now. Once the host has seen it complete, any
-        stream may read the tensors, and a few kilobytes are there at once.
+        What the caller enqueues later, such as overwriting a borrowed buffer,
+        comes after them.
         """
-        if self._side is None or request.blocking:
-            return False
-        if request.on_device is not None or request.borrow or request.streams:
-            return False
-        leaves, nbytes = request.leaves, 0
-        for leaf in leaves:
-            if not copies_asynchronously(leaf, self._device):
-                return False
-            nbytes += nbytes_of(leaf)
-        if nbytes > SMALL_BYTES:
-            return False
-        platform = self._platform
-        computed = platform.record_device_event(platform.current_stream(self._device))
-        if computed is None:
-            return False
-        pending.done = computed
-        pending.nbytes = nbytes
-        pending.rebuild = request.rebuild
-        pending.fetch = lambda: self._fetch(leaves)
+        pending.own_stream = True
         pending.lingers = not pending.needs_thread
-        return True
+        pending.rebuild = request.rebuild
+        try:
+            self._copy_leaves(pending, request.leaves, self.small.start)
+        finally:
+            self._mark_end(pending, self._record_here())
 
-    def _fetch(self, leaves: list[Any]) -> list[Any]:
-        """Copy computed tensors now; the side stream has nothing of the caller's to wait for."""
-        with self._platform.stream_context(self._side):
-            return [blocking_copy(leaf) for leaf in leaves]
+    def _record_here(self) -> torch.Event | None:
+        """Record an event on the calling thread's current stream of this device."""
+        platform, device = self._platform, self._device
+        if platform.current_device() == device:
+            return platform.record_device_event()
+        return platform.record_device_event(platform.current_stream(device))
+
+    def _copy_aside(self, pending: PendingOutput, request: Request) -> None:
+        """Start the copies on the side stream, behind the caller's work."""
+        gate = self._record_gates(request.streams)
+        if gate is None:
+            self._copy_blocking(pending, request)
+            return
+        pending.gate = gate
+        if request.borrow:
+            self._borrow(request)
+            pending.sources = (request.output, request.leaves)
+        self._copy_on_side(pending, request)
 
     def _record_gates(self, streams: Streams | None) -> torch.Event | None:
         """Make the side stream wait for the work enqueued so far; return the last event.
@@ -211,35 +211,48 @@ class Issuer:
                 request.run_on_device()
                 pending.sources = (*pending.sources, request.output, request.leaves)
                 pending.rebuild = request.rebuild
-                for leaf in request.leaves:
-                    pending.values.append(self._copy(leaf, pending))
+                self._copy_leaves(pending, request.leaves, lambda leaf: start_copy(leaf, platform))
             finally:
-                # Also after an error: what was enqueued may still read and write.
-                pending.done = platform.record_device_event(side)
-                if pending.done is None:
-                    platform.synchronize(self._device)
-        pending.staged = pending.nbytes <= SMALL_BYTES
-        pending.lingers = pending.staged and not pending.needs_thread
+                self._mark_end(pending, platform.record_device_event(side))
+        pending.lingers = bool(pending.staged) and not pending.needs_thread
 
-    def _copy(self, leaf: Any, pending: PendingOutput) -> Any:
-        """Start the copy of one leaf; one that cannot be started makes the host wait."""
-        pending.nbytes += nbytes_of(leaf)
-        if copies_asynchronously(leaf, self._device):
-            copy = self._start_copy(leaf)
-            if copy is not None:
-                return copy
-        if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
-            self._counters.add("blocking_leaves")
-        return blocking_copy(leaf)
+    def _mark_end(self, pending: PendingOutput, done: torch.Event | None) -> None:
+        """Note the event behind the copies; after an error too: what was enqueued still runs."""
+        pending.done = done
+        if done is None:
+            self._platform.synchronize(self._device)
 
-    def _start_copy(self, leaf: torch.Tensor) -> torch.Tensor | None:
+    def _copy_leaves(self, pending: PendingOutput, leaves: list[Any], start: Start) -> None:
+        """Copy every leaf: with `start` where the device can do it behind the host's back."""
+        pending.values = values = []
+        staged = []
+        for at, leaf in enumerate(leaves):
+            pending.nbytes += nbytes_of(leaf)
+            copy = self._started(leaf, start)
+            if copy is None:
+                copy = self._copy_now(leaf)
+            else:
+                staged.append(at)
+            values.append(copy)
+        if pending.nbytes <= SMALL_BYTES:
+            pending.staged = staged
+
+    def _started(self, leaf: Any, start: Start) -> torch.Tensor | None:
+        """Start the copy of one leaf; `None` when the host has to wait for it."""
+        if not copies_asynchronously(leaf, self._device):
+            return None
         try:
-            return start_copy(leaf, self._platform)
+            return start(leaf)
         except RuntimeError as error:
             # Most likely no more memory can be pinned; the blocking copy either
             # works or raises the true cause.
             logger.warning("asynchronous copy refused, copying with a blocking call: %s", error)
             return None
+
+    def _copy_now(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
+            self._counters.add("blocking_leaves")
+        return blocking_copy(leaf)
 
     # The blocking path --------------------------------------------------------
 
@@ -249,10 +262,9 @@ class Issuer:
             self._platform.synchronize(self._device)
         request.run_on_device()
         pending.rebuild = request.rebuild
-        for leaf in request.leaves:
-            pending.nbytes += nbytes_of(leaf)
-            pending.values.append(blocking_copy(leaf))
-        pending.marks["copied"] = time.perf_counter()
+        pending.nbytes = sum(map(nbytes_of, request.leaves))
+        pending.values = [blocking_copy(leaf) for leaf in request.leaves]
+        pending.copied = time.perf_counter()
         pending.sources = None
 
 

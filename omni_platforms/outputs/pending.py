@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -57,8 +57,7 @@ class PendingDescription:
         )
 
 
-@dataclass(frozen=True)
-class OutputTimeline:
+class OutputTimeline(NamedTuple):
     """When an output reached each stage, in seconds of `time.perf_counter()`.
 
     `ready` is when the host saw the device complete it, and `None` where nobody
@@ -74,29 +73,37 @@ class OutputTimeline:
 
 
 class PendingOutput:
-    """The record of one submitted output; `Waiter` owns its way through the phases."""
+    """The record of one submitted output; `Waiter` owns its way through the phases.
 
-    __slots__ = (
-        "charge",
-        "done",
-        "error",
-        "fetch",
-        "finished",
-        "future",
-        "gate",
-        "lingers",
-        "marks",
-        "nbytes",
-        "needs_thread",
-        "number",
-        "on_host",
-        "packing",
-        "rebuild",
-        "settled",
-        "sources",
-        "staged",
-        "values",
-    )
+    The defaults below are class attributes because most outputs change few of them.
+    """
+
+    needs_thread = False
+    """Somebody listens, or `on_host` is to run: only the background thread resolves it."""
+    lingers = False
+    """It is small, and nobody but a caller of `result()` waits for it."""
+    own_stream = False
+    """Its copy is on the caller's own stream."""
+    packing = False
+    settled = False
+    """The future has its result, or somebody is giving it one."""
+    finished = False
+    """Nothing of this output is in flight any more."""
+    gate: torch.Event | None = None
+    done: torch.Event | None = None
+    error: BaseException | None = None
+    sources: Any = None
+    """What must stay alive until the copy is done."""
+    values: Sequence[Any] = ()
+    staged: Sequence[int] = ()
+    """Which of the values are in small pinned buffers that are wanted back."""
+    rebuild: Rebuild | None = None
+    nbytes = 0
+    charge = 0
+    ready: float | None = None
+    copied: float | None = None
+    packed: float | None = None
+    resolved: float | None = None
 
     def __init__(
         self, number: int, future: OutputFuture, on_host: Callable[[Any], Any] | None
@@ -104,50 +111,36 @@ class PendingOutput:
         self.number = number
         self.future = future
         self.on_host = on_host
-        self.needs_thread = on_host is not None
-        self.lingers = False  # small, and nobody but a caller of result() waits for it
-        self.packing = False
-        self.settled = False  # the future has its result, or somebody is giving it one
-        self.finished = False  # nothing of this output is in flight any more
-        self.gate: torch.Event | None = None
-        self.done: torch.Event | None = None
-        self.error: BaseException | None = None
-        self.sources: Any = None  # what must stay alive until the copy is done
-        self.fetch: Callable[[], list[Any]] | None = None  # makes the values, if not yet copied
-        self.staged = False  # the values are in a small pinned buffer that is wanted back
-        self.values: list[Any] = []
-        self.rebuild: Rebuild | None = None
-        self.nbytes = 0
-        self.charge = 0
-        self.marks: dict[str, float] = {"submitted": time.perf_counter()}
+        if on_host is not None:
+            self.needs_thread = True
+        self.submitted = time.perf_counter()
 
-    def copied(self) -> bool:
+    def is_copied(self) -> bool:
         """Whether the device has finished writing this output. Does not block."""
         done = self.done
         return done is None or done.query()
 
     def let_go(self) -> None:
         """Drop the device tensors and events: the copy is done."""
-        self.sources = self.gate = self.done = self.fetch = None
+        self.sources = self.gate = self.done = None
 
-    def fetch_late(self) -> None:
-        """Make the copy that was left to this moment; blocks for some microseconds."""
-        fetch = self.fetch
-        if fetch is not None and self.error is None:
-            self.values = fetch()
+    def host_values(self) -> Sequence[Any]:
+        """Return the values as the result keeps them, none of them in a staging buffer.
 
-    def host_values(self) -> list[Any]:
-        """Return the values as the result keeps them.
-
-        Small ones move from pinned to ordinary memory: a result that is kept
-        would otherwise keep a pinned block, and pinning a new one for every
-        output costs more than everything else (about 50 us on an H200 host).
+        A result that is kept would otherwise keep its pinned block, and pinning
+        a new one for every output costs more than everything else (about 50 us
+        on an H200 host).
         """
         if not self.staged:
             return self.values
-        return [
-            value.clone() if isinstance(value, torch.Tensor) else value for value in self.values
-        ]
+        values = list(self.values)
+        for at in self.staged:
+            values[at] = values[at].clone()
+        return values
+
+    def staging(self) -> list[torch.Tensor]:
+        """Return the staging buffers."""
+        return [self.values[at] for at in self.staged]
 
     def phase(self, at_head: bool) -> Phase:
         """Say where the output is, by asking the device. Does not block."""
@@ -157,19 +150,18 @@ class PendingOutput:
         if gate is not None and not gate.query():
             return Phase.GATE
         if done is not None and not done.query():
-            return Phase.COPY if self.fetch is None else Phase.GATE
+            return Phase.GATE if self.own_stream else Phase.COPY
         return Phase.WAITER if at_head else Phase.QUEUE
 
     def describe(self, at_head: bool) -> PendingDescription:
         """Describe the output for a person."""
         phase = self.phase(at_head)
-        age = time.perf_counter() - self.marks["submitted"]
+        age = time.perf_counter() - self.submitted
         return PendingDescription(self.number, phase, age, self.nbytes, WAITS_FOR[phase])
 
     def timeline(self) -> OutputTimeline:
         """Return the moments, once the output was resolved."""
-        marks = self.marks
-        copied = marks.get("copied", marks["submitted"])
-        packed = marks.get("packed", copied)
-        resolved = marks.get("resolved", packed)
-        return OutputTimeline(marks["submitted"], marks.get("ready"), copied, packed, resolved)
+        copied = self.submitted if self.copied is None else self.copied
+        packed = copied if self.packed is None else self.packed
+        resolved = packed if self.resolved is None else self.resolved
+        return OutputTimeline(self.submitted, self.ready, copied, packed, resolved)

@@ -10,6 +10,7 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.pending import PendingDescription, PendingOutput
+from omni_platforms.outputs.small import SmallCopies
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -29,9 +31,15 @@ class Resolver:
     """
 
     def __init__(
-        self, platform: OmniPlatform, bounds: Bounds, gate: CaptureGate, counters: Counters
+        self,
+        platform: OmniPlatform,
+        small: SmallCopies,
+        bounds: Bounds,
+        gate: CaptureGate,
+        counters: Counters,
     ) -> None:
         self._platform = platform
+        self._small = small
         self._bounds = bounds
         self._gate = gate
         self._counters = counters
@@ -41,6 +49,7 @@ class Resolver:
         self._resolver: int | None = None  # that thread's identity
         self._settling = threading.Lock()
         self._finished = threading.Condition(threading.Lock())
+        self._draining = 0  # how many threads wait for `_finished`
 
     def resolving_here(self) -> bool:
         """Whether the calling thread is resolving an output now (an `on_host`, a callback)."""
@@ -67,7 +76,7 @@ class Resolver:
             if gate is not None:
                 if not self._platform.synchronize_event(gate, timeout):
                     return False
-                pending.marks.setdefault("ready", time.perf_counter())
+                pending.ready = pending.ready or time.perf_counter()
                 if timeout is not None:
                     timeout = max(0.0, timeout - (time.perf_counter() - start))
             done = pending.done
@@ -78,61 +87,65 @@ class Resolver:
         finally:
             self._gate.end()
 
-    def _advance(self, until: PendingOutput | None = None, own_thread: bool = False) -> None:
+    def _advance(
+        self, until: PendingOutput | None = None, own_thread: bool = False, wait: bool = True
+    ) -> None:
         """Resolve the outputs at the head of the queue that the device has written.
 
-        The caller has the turn. Stops after `until`, and, off the background
-        thread, before an output that needs it.
+        The caller has the turn. Stops after `until`, off the background thread
+        before an output that needs it, and, without `wait`, while a capture is held.
         """
         outer, self._resolver = self._resolver, threading.get_ident()
+        queue = self._queue
         try:
-            while self._queue:
-                head = self._queue[0]
-                if (head.needs_thread and not own_thread) or not self._written(head):
+            while queue:
+                head = queue[0]
+                if head.needs_thread and not own_thread:
                     return
-                self._queue.popleft()
+                if not self._written(head, wait):
+                    return
+                queue.popleft()
                 self._resolve(head, own_thread)
                 if head is until:
                     return
         finally:
             self._resolver = outer
 
-    def _written(self, pending: PendingOutput) -> bool:
-        if pending.error is not None and pending.done is None:
+    def _written(self, pending: PendingOutput, wait: bool = True) -> bool:
+        """Whether the device has written `pending`; asks it, so not while a capture is held.
+
+        With `wait` it blocks until the capture is over, else the answer is no.
+        """
+        if pending.done is None:
             return True
+        if wait:
+            self._gate.begin()
+        elif not self._gate.try_begin():
+            return False
         try:
-            return pending.copied()
+            return pending.is_copied()
         except Exception as error:  # noqa: BLE001  it belongs to this one output
             pending.error = pending.error or error
             return True
+        finally:
+            self._gate.end()
 
     def _resolve(self, pending: PendingOutput, own_thread: bool) -> None:
         """Settle one output that left the queue, and count it out."""
         outer, self._current = self._current, pending
         try:
-            if pending.fetch is not None:
-                self._fetch(pending)
-            pending.marks.setdefault("copied", time.perf_counter())
+            pending.copied = pending.copied or time.perf_counter()
             pending.let_go()
             if self._start_settling(pending):
                 self._settle(pending, *self._pack(pending, own_thread))
         finally:
-            pending.values, pending.rebuild, pending.on_host = [], None, None
+            pending.values, pending.rebuild, pending.on_host = (), None, None
             self._bounds.leave(pending.charge)
             self._current = outer
-            with self._finished:
-                pending.finished = True
-                self._finished.notify_all()
-
-    def _fetch(self, pending: PendingOutput) -> None:
-        self._gate.begin()
-        try:
-            with own_tensors():
-                pending.fetch_late()
-        except Exception as error:  # noqa: BLE001  it belongs to this one output
-            pending.error = error
-        finally:
-            self._gate.end()
+            pending.finished = True
+            if self._draining:
+                with self._finished:
+                    self._finished.notify_all()
 
     def _start_settling(self, pending: PendingOutput) -> bool:
         """Rule out cancellation; return whether the result is still wanted."""
@@ -151,9 +164,8 @@ class Resolver:
             return None, pending.error
         assert pending.rebuild is not None
         try:
-            with own_tensors():
-                value = pending.rebuild(pending.host_values())
-            pending.marks["packed"] = time.perf_counter()
+            value = pending.rebuild(self._host_values(pending))
+            pending.packed = time.perf_counter()
             if pending.on_host is not None:
                 self._release_copied()
                 pending.packing = True
@@ -167,13 +179,22 @@ class Resolver:
             pending.packing = False
         return value, None
 
+    def _host_values(self, pending: PendingOutput) -> Sequence[Any]:
+        """Return the values of the result; their staging buffers may serve again."""
+        if not pending.staged:
+            return pending.values
+        with own_tensors():
+            values = pending.host_values()
+        self._small.give_back(pending.staging())
+        return values
+
     def _settle(self, pending: PendingOutput, value: Any, error: BaseException | None) -> None:
         """Give the future its result, unless it already has one."""
         with self._settling:
             if pending.settled:
                 return
             pending.settled = True
-        pending.marks["resolved"] = time.perf_counter()
+        pending.resolved = time.perf_counter()
         pending.future.finish(pending.timeline(), value, error)
         self._counters.add_settled("resolved" if error is None else "failed", pending.nbytes)
 
@@ -190,11 +211,9 @@ class Resolver:
     def _release_copied(self) -> None:
         """Free the device memory of outputs that are copied but cannot be resolved yet."""
         for pending in self._queue.copy():
-            if pending.fetch is not None:
-                continue  # small, and not copied yet
-            if pending.error is not None or not self._written(pending):
+            if pending.error is not None or not self._written(pending, wait=False):
                 return
-            pending.marks.setdefault("copied", time.perf_counter())
+            pending.copied = pending.copied or time.perf_counter()
             pending.let_go()
 
     def release_behind_packing(self) -> None:

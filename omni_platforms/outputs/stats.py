@@ -33,7 +33,6 @@ class Counters:
 
 
 _TOTALS = (
-    "submitted",
     "resolved",
     "failed",
     "cancelled",

@@ -4,12 +4,13 @@ Outputs are resolved in the order of their submission. Who resolves them:
 
 - the background thread, which waits for the copies of large outputs and runs
   every `on_host` and callback;
-- a caller of `result()`, when nothing before its output needs that thread.
+- a caller of `result()` or `done()`, when nothing before its output needs that thread;
+- `submit`, once a few small outputs have gathered.
 
-For small outputs the thread rests a millisecond before it looks: woken once an
-output, it would cost the submitting thread more, through the interpreter's
-lock, than the copies themselves. It sleeps, without polling, when nothing is
-in flight.
+Small outputs that nobody waits for rest a few milliseconds before the thread
+looks: woken once an output, it would cost the submitting thread more, through
+the interpreter's lock, than the copies themselves. It sleeps, without polling,
+when nothing is in flight.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.pending import PendingOutput
 from omni_platforms.outputs.resolver import Resolver
+from omni_platforms.outputs.small import SmallCopies
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
 logger = logging.getLogger(__name__)
 
-LINGER_S = 1e-3
-"""How long the background thread leaves small outputs to callers of `result()`, in seconds."""
+LINGER_S = 5e-3
+"""How long the background thread leaves small outputs to other threads, in seconds."""
+
+TIDY_AT = 16
+"""At every multiple of so many outputs in flight, `submit` resolves what has arrived."""
 
 _WORKING, _LINGERING, _ASLEEP = range(3)
 
@@ -53,11 +58,12 @@ class Waiter(Resolver):
         self,
         platform: OmniPlatform,
         device: torch.device,
+        small: SmallCopies,
         bounds: Bounds,
         gate: CaptureGate,
         counters: Counters,
     ) -> None:
-        super().__init__(platform, bounds, gate, counters)
+        super().__init__(platform, small, bounds, gate, counters)
         self._device = device
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # put is reentrant
         self._rest = _WORKING
@@ -77,6 +83,8 @@ class Waiter(Resolver):
         rest = self._rest
         if rest == _ASLEEP or (rest == _LINGERING and not pending.lingers):
             self._bell.put(None)
+        elif not len(self._queue) % TIDY_AT:
+            self.look(pending)
         if self.cause is not None:  # the thread died while this output was being submitted
             self._fail_pending(self.cause)
 
@@ -84,6 +92,15 @@ class Waiter(Resolver):
         """Resolve this output promptly and on the background thread: somebody listens."""
         pending.needs_thread = True
         self._hurry(pending)
+
+    def look(self, pending: PendingOutput) -> None:
+        """Resolve what the device has written, if the calling thread may. Does not block."""
+        if not pending.needs_thread and self._turn.acquire(blocking=False):
+            try:
+                if not self.resolving_here():
+                    self._advance(wait=False)
+            finally:
+                self._turn.release()
 
     def hurry_all(self) -> None:
         """Resolve everything in flight promptly: somebody waits for room."""
@@ -113,13 +130,13 @@ class Waiter(Resolver):
         Blocks at most `timeout` seconds and returns what is left of them; the
         caller then waits on the future for whatever remains to be done.
         """
-        if pending.future.done():
+        if pending.future.settled():
             return timeout
         self.check_process()
         start = time.perf_counter()
         if not pending.needs_thread and self._await_device(pending, timeout):
             self._resolve_here(pending)
-        if not pending.future.done():
+        if not pending.future.settled():
             self._hurry(pending)
         return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
 
@@ -181,7 +198,7 @@ class Waiter(Resolver):
             if lingered:
                 self._sleep(_ASLEEP, None)
             else:
-                self._sleep(_LINGERING, 2 * LINGER_S)
+                self._sleep(_LINGERING, LINGER_S)
             lingered = not lingered
 
     def _linger(self, head: PendingOutput) -> None:
@@ -227,10 +244,14 @@ class Waiter(Resolver):
 
     def _await_finished(self, waiting: list[PendingOutput], deadline: float) -> bool:
         with self._finished:
-            return self._finished.wait_for(
-                lambda: all(pending.finished for pending in waiting),
-                timeout=max(0.0, deadline - time.perf_counter()),
-            )
+            self._draining += 1
+            try:
+                return self._finished.wait_for(
+                    lambda: all(pending.finished for pending in waiting),
+                    timeout=max(0.0, deadline - time.perf_counter()),
+                )
+            finally:
+                self._draining -= 1
 
     def _drain_error(self, waiting: list[PendingOutput], timeout: float) -> DrainTimeoutError:
         left = [pending for pending in waiting if not pending.finished]

@@ -19,6 +19,7 @@ from omni_platforms.errors import DrainTimeoutError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.outputs import issue as issue_module
 from omni_platforms.outputs.issue import Issuer
+from omni_platforms.outputs.pending import PendingOutput
 from omni_platforms.outputs.resolver import Resolver
 from omni_platforms.outputs.waiter import Waiter
 from omni_platforms.platform.accelerator import StreamContext
@@ -56,16 +57,44 @@ def large_outputs(sim: Simulation) -> None:
             assert future.result(10).eq(2.0 * i).all(), "CORRUPT"
 
 
-def borrowed_outputs(sim: Simulation) -> None:
-    """One static buffer, overwritten by every step."""
+def small_outputs_in_turn(sim: Simulation) -> None:
+    """Results are kept while later outputs use the same staging buffer."""
     with AsyncOutputExecutor(sim.platform) as outputs:
-        static = torch.zeros(64, device="sim")
+        results = []
+        for i in range(3):
+            results.append(outputs.submit(torch.full((64,), float(i), device="sim") * 2).result(10))
+        for i, result in enumerate(results):
+            assert result.tolist() == [2.0 * i] * 64, "CORRUPT"
+
+
+def small_output_of_another_stream(sim: Simulation) -> None:
+    """The memory belongs to a stream that is not the one of submit, and is used again there."""
+    platform = sim.platform
+    producer = platform.create_side_stream()
+    with AsyncOutputExecutor(platform) as outputs:
+        with platform.stream_context(producer):
+            image = torch.full((64,), 3.0, device="sim")
+        current = platform.current_stream()
+        platform.stream_wait_event(current, platform.record_device_event(producer))
+        future = outputs.submit(image)
+        del image
+        with platform.stream_context(producer):
+            torch.full((64,), 99.0, device="sim")
+        assert future.result(10).tolist() == [3.0] * 64, "CORRUPT"
+
+
+def borrowed_outputs(sim: Simulation) -> None:
+    """Static buffers, a small and a large one, overwritten by every step."""
+    with AsyncOutputExecutor(sim.platform) as outputs:
+        small, large = torch.zeros(64, device="sim"), torch.zeros(20_000, device="sim")
         futures = []
         for i in range(3):
-            static.fill_(i)
-            futures.append(outputs.submit(static, borrow=True))
+            small.fill_(i)
+            large.fill_(i)
+            futures.append(outputs.submit(small, borrow=True))
+            futures.append(outputs.submit(large, borrow=True))
         for i, future in enumerate(futures):
-            assert future.result(10).tolist() == [float(i)] * 64, "CORRUPT"
+            assert future.result(10).eq(i // 2).all(), "CORRUPT"
 
 
 def casts_on_device(sim: Simulation) -> None:
@@ -99,15 +128,16 @@ def other_streams(sim: Simulation) -> None:
 def drained_outputs(sim: Simulation) -> None:
     """After `drain` every copy is done: the source may be overwritten."""
     with AsyncOutputExecutor(sim.platform) as outputs:
-        weights = torch.full((64,), 5.0, device="sim")
+        weights = torch.full((20_000,), 5.0, device="sim")
         future = outputs.submit(weights)
         outputs.drain()
         weights.fill_(9.0)
-        assert future.result(10).tolist() == [5.0] * 64, "CORRUPT"
+        assert future.result(10).eq(5.0).all(), "CORRUPT"
 
 
 SCENARIOS = [
-    fresh_outputs, large_outputs, borrowed_outputs, casts_on_device, other_streams, drained_outputs,
+    fresh_outputs, small_outputs_in_turn, small_output_of_another_stream, large_outputs,
+    borrowed_outputs, casts_on_device, other_streams, drained_outputs,
 ]  # fmt: skip
 
 
@@ -132,11 +162,15 @@ def _record_before(self: Any, pending: Any, request: Any) -> None:
     pending.done = early
 
 
-def _fetch_from_reused_memory(self: Any, pending: Any, request: Any) -> bool:
-    late = _copy_late(self, pending, request)
-    for leaf in request.leaves:
-        leaf.fill_(float("nan"))  # what the next owner of the memory may do
-    return late
+def _record_before_here(self: Any, pending: Any, request: Any) -> None:
+    early = self._platform.record_device_event()
+    _copy_here(self, pending, request)
+    pending.done = early
+
+
+def _forget_sources_here(self: Any, pending: Any, request: Any) -> None:
+    _copy_here(self, pending, request)
+    pending.sources = None
 
 
 def _first_stream_only(self: Any, streams: Any) -> Any:
@@ -145,7 +179,7 @@ def _first_stream_only(self: Any, streams: Any) -> Any:
 
 _copy_on_side = Issuer._copy_on_side
 _record_gates = Issuer._record_gates
-_copy_late = Issuer._copy_late
+_copy_here = Issuer._copy_here
 
 MUTATIONS = {
     "the side stream does not wait for the work": (
@@ -155,11 +189,15 @@ MUTATIONS = {
     "the completion event is recorded before the copy": (
         large_outputs, Issuer, "_copy_on_side", _record_before),
     "nobody waits for the device before resolving": (
-        large_outputs, Resolver, "_written", lambda self, pending: True),
-    "nobody waits for a small output before fetching it": (
-        fresh_outputs, Resolver, "_written", lambda self, pending: True),
-    "the tensors of a small output are given away before the fetch": (
-        fresh_outputs, Issuer, "_copy_late", _fetch_from_reused_memory),
+        large_outputs, Resolver, "_written", lambda self, pending, wait=True: True),
+    "nobody waits for a small output": (
+        fresh_outputs, Resolver, "_written", lambda self, pending, wait=True: True),
+    "the event of a small output is recorded before its copy": (
+        fresh_outputs, Issuer, "_copy_here", _record_before_here),
+    "the tensors of a small output are let go at submit": (
+        small_output_of_another_stream, Issuer, "_copy_here", _forget_sources_here),
+    "the result keeps the staging buffer that it gives back": (
+        small_outputs_in_turn, PendingOutput, "host_values", lambda self: self.values),
     "borrow takes no snapshot": (
         borrowed_outputs, issue_module, "snapshot", lambda leaf: leaf),
     "on_device runs on the caller's stream": (
