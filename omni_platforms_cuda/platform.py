@@ -89,8 +89,7 @@ class CudaPlatform(AcceleratorPlatform):
         # Without a context nothing is captured, and entering a device would create one.
         if not _is_initialized():
             return False
-        # Entering a device costs more than the question, which every submit asks.
-        if device is None or self.resolve_device(device).index == torch.cuda.current_device():
+        if device is None:
             return torch.cuda.is_current_stream_capturing()
         with torch.cuda.device(self.resolve_device(device)):
             return torch.cuda.is_current_stream_capturing()

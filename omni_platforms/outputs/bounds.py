@@ -31,13 +31,21 @@ class Bounds:
         self.peak_bytes = 0
         self.entered = 0
         self._waiting = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
 
     def try_enter(self, nbytes: int) -> bool:
         """Count `nbytes` in and return true, or change nothing and return false."""
         with self._lock:
-            return self._enter(nbytes)
+            total = self.bytes + nbytes
+            if self.count >= self.max_count or (self.count and total > self.max_bytes):
+                return False
+            self.count += 1
+            self.entered += 1
+            self.bytes = total
+            if total > self.peak_bytes:
+                self.peak_bytes = total
+            return True
 
     def enter(self, nbytes: int, still_open: Callable[[], bool]) -> bool:
         """Block until there is room and count `nbytes` in.
@@ -49,7 +57,7 @@ class Bounds:
             self._waiting += 1
             try:
                 while still_open():
-                    if self._enter(nbytes):
+                    if self.try_enter(nbytes):
                         return True
                     self._changed.wait()
             finally:
@@ -89,15 +97,3 @@ class Bounds:
             f"max_pending_bytes={self.max_bytes}. Take results first, raise the limits, or use "
             'when_full="block".'
         )
-
-    def _enter(self, nbytes: int) -> bool:
-        if self.count >= self.max_count:
-            return False
-        if self.count and self.bytes + nbytes > self.max_bytes:
-            return False
-        self.count += 1
-        self.entered += 1
-        self.bytes += nbytes
-        if self.bytes > self.peak_bytes:
-            self.peak_bytes = self.bytes
-        return True

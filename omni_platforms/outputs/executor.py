@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -16,9 +17,11 @@ from omni_platforms.errors import CaptureError, ExecutorClosedError
 from omni_platforms.outputs.bounds import Bounds, WhenFull
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.future import OutputFuture
-from omni_platforms.outputs.issue import Issuer, OnDevice, Request, Streams, nbytes_of
+from omni_platforms.outputs.host_copy import nbytes_of
+from omni_platforms.outputs.issue import Issuer, OnDevice, Request, Streams
 from omni_platforms.outputs.nest import flatten
 from omni_platforms.outputs.pending import PendingDescription, PendingOutput
+from omni_platforms.outputs.small import SMALL_BYTES
 from omni_platforms.outputs.stats import Counters, OutputStats
 from omni_platforms.outputs.waiter import Waiter
 from omni_platforms.platform.capability import Capability
@@ -116,18 +119,36 @@ class AsyncOutputExecutor:
         `ExecutorFullError` as `when_full` says, `ExecutorClosedError`,
         `ExecutorForkedError`, and `CaptureError` while a graph is captured.
         """
-        self._check_usable()
-        request = Request(output, *flatten(output), on_device, borrow, streams)
-        pending = self._new_pending(on_host)
-        request.blocking = not self._admit(pending, request)
+        here = self._platform.is_current_device(self._device)
+        self._check_usable(here)
+        leaves, rebuild = flatten(output)
+        pending = PendingOutput(next(self._numbers), self._waiter.futures_lock)
+        pending.future = future = OutputFuture(self._waiter, pending)
+        pending.rebuild = rebuild
+        if on_host is not None:
+            pending.on_host = on_host
+            pending.needs_thread = True
+        admitted = self._admit(pending, leaves)
         try:
-            self._issue(pending, request)
+            with self._gate:
+                if (
+                    admitted
+                    and pending.nbytes <= SMALL_BYTES
+                    and on_device is None
+                    and not streams
+                    and self._issuer.asynchronous
+                ):
+                    self._issuer.issue_small(pending, leaves, here)
+                else:
+                    request = Request(output, leaves, rebuild, on_device, borrow, streams)
+                    self._issuer.issue(pending, request, blocking=not admitted)
         except BaseException:  # refused, or interrupted: it is not in flight
             self._bounds.leave(pending.charge)
             raise
-        self._waiter.release_behind_packing()
+        if on_device is not None and admitted:
+            self._charge_anew(pending)
         self._waiter.enqueue(pending)
-        return pending.future
+        return future
 
     def drain(self, timeout: float = 10.0) -> None:
         """Block until every output submitted before this call is resolved.
@@ -147,13 +168,10 @@ class AsyncOutputExecutor:
         are still in flight after `timeout` seconds.
         """
         self.drain(timeout)
-        self._gate.begin()
-        try:
+        with self._gate:
             self._issuer.small.clear()
             self._platform.release_host_memory()
             self._platform.empty_cache()
-        finally:
-            self._gate.end()
 
     def capture_guard(self) -> AbstractContextManager[None]:
         """Return a context in which this executor makes no device call.
@@ -167,11 +185,8 @@ class AsyncOutputExecutor:
 
     def describe_pending(self) -> list[PendingDescription]:
         """Describe each output in flight: phase, age (seconds), bytes, what it waits for."""
-        self._gate.begin()
-        try:
+        with self._gate:
             return self._waiter.describe()
-        finally:
-            self._gate.end()
 
     def stats(self) -> OutputStats:
         """Return counts since the executor was made. Does not block."""
@@ -183,6 +198,8 @@ class AsyncOutputExecutor:
             pending=bounds.count,
             pending_bytes=bounds.bytes,
             submitted=bounds.entered,
+            resolved=self._waiter.resolved,
+            bytes_copied=self._waiter.bytes_copied,
             peak_pending_bytes=bounds.peak_bytes,
             **self._counters.totals(),
         )
@@ -208,43 +225,33 @@ class AsyncOutputExecutor:
     ) -> None:
         self.close()
 
-    def _new_pending(self, on_host: Callable[[Any], Any] | None) -> PendingOutput:
-        future = OutputFuture()
-        pending = PendingOutput(next(self._numbers), future, on_host)
-        future.attach(self._waiter, pending)
-        return pending
-
-    def _check_usable(self) -> None:
-        self._waiter.check_process()
+    def _check_usable(self, here: bool) -> None:
         if self._waiter.closing:
+            self._waiter.check_process()
             raise ExecutorClosedError(
                 "this executor is closed: make a new one"
             ) from self._waiter.cause
-        if self._captures and self._platform.is_capturing(self._device):
+        if self._captures and self._platform.is_capturing(None if here else self._device):
             raise CaptureError(
                 "the calling stream is capturing a graph, and a hand-over to the host cannot be "
                 "part of one: submit the graph's static output after the replay, with borrow=True"
             )
 
-    def _issue(self, pending: PendingOutput, request: Request) -> None:
-        self._gate.begin()
-        try:
-            self._issuer.issue(pending, request)
-        finally:
-            self._gate.end()
-        if request.on_device is not None and not request.blocking:
-            charge = self._charge(map(nbytes_of, pending.values))
-            self._bounds.change(charge - pending.charge)
-            pending.charge = charge
+    def _charge_anew(self, pending: PendingOutput) -> None:
+        """Count the bytes that `on_device` left to copy instead of those that it was given."""
+        rounded = self._platform.pinned_allocation_bytes
+        charge = sum(rounded(nbytes_of(value)) for value in pending.values)
+        self._bounds.change(charge - pending.charge)
+        pending.charge = charge
 
-    def _charge(self, sizes: Iterable[int]) -> int:
-        return sum(map(self._platform.pinned_allocation_bytes, sizes))
-
-    def _admit(self, pending: PendingOutput, request: Request) -> bool:
+    def _admit(self, pending: PendingOutput, leaves: list[Any]) -> bool:
         """Count the output in; return whether it was (`False` means: degrade)."""
-        sizes = [nbytes_of(leaf) for leaf in request.leaves]
-        request.nbytes = sum(sizes)
-        charge = pending.charge = self._charge(sizes)
+        nbytes = charge = 0
+        for leaf in leaves:
+            size = nbytes_of(leaf)
+            nbytes += size
+            charge += self._platform.pinned_allocation_bytes(size)
+        pending.nbytes, pending.charge = nbytes, charge
         if self._bounds.try_enter(charge):
             return True
         if self._when_full == "raise":
@@ -277,4 +284,11 @@ def _close_all() -> None:
         waiter.close(_EXIT_TIMEOUT_S)
 
 
+def _close_in_child() -> None:
+    """In a forked child: the threads do not exist there, so each call looks at the process."""
+    for waiter in list(_live):
+        waiter.closing = True
+
+
 atexit.register(_close_all)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from omni_platforms.outputs.pending import PendingOutput
     from omni_platforms.outputs.waiter import Waiter
 
+Outcome = tuple[Any, BaseException | None]
+
+_CANCELLED: Outcome = (None, concurrent.futures.CancelledError())
+
 
 class OutputFuture(concurrent.futures.Future[Any]):
     """The future of one output: a `concurrent.futures.Future` that can be awaited.
@@ -22,52 +26,73 @@ class OutputFuture(concurrent.futures.Future[Any]):
     background thread is not needed for them. Callbacks run on the background
     thread, or on the thread that settles the output. `cancel` gives up the
     result, not the copy: memory is freed when the device has finished with it.
+
+    The base class is initialized when something first needs it: its condition
+    and lists cost as much as starting a small copy, and most futures are only
+    asked for their result.
     """
 
-    _waiter: Waiter | None = None
-    _pending: PendingOutput | None = None
-    _timeline: OutputTimeline | None = None
+    # Most futures keep these; who enters an outcome first (`setdefault`, which is
+    # atomic) decides between a result, an error and a cancellation.
+    _outcome: Outcome | None = None
+    _claimed = False
+    _base_ready = False
+    _base_told = False
 
-    def attach(self, waiter: Waiter, pending: PendingOutput) -> None:
-        """Tie the future to its output; called once, by the executor."""
-        self._waiter, self._pending = waiter, pending
+    def __init__(self, waiter: Waiter, pending: PendingOutput) -> None:
+        self._waiter: Waiter | None = waiter
+        self._pending = pending
 
-    def finish(self, timeline: OutputTimeline, value: Any, error: BaseException | None) -> None:
-        """Settle the future; called once, by the executor."""
-        self._timeline = timeline
-        self._waiter = self._pending = None
-        if error is None:
-            self.set_result(value)
-        else:
-            self.set_exception(error)
+    # For the executor ---------------------------------------------------------
 
-    @property
-    def _waiters(self) -> list[Any]:
-        """Where `concurrent.futures.wait` and `as_completed` enlist: somebody listens now."""
-        waiter, pending = self._waiter, self._pending
-        if waiter is not None and pending is not None:
-            waiter.watch(pending)
-        return self._enlisted
+    def claim(self) -> bool:
+        """Begin to make the result, which rules out cancellation; false if it is too late."""
+        with self._pending.lock:
+            if self._claimed or self._outcome is not None:
+                return False
+            self._claimed = True
+            if self._base_ready:
+                self.set_running_or_notify_cancel()
+            return True
 
-    @_waiters.setter
-    def _waiters(self, enlisted: list[Any]) -> None:
-        self._enlisted = enlisted
+    def settle(self, value: Any, error: BaseException | None) -> bool:
+        """Enter the outcome; return false when there is one already."""
+        outcome = (value, error)
+        found = self.__dict__.setdefault("_outcome", outcome)
+        self._waiter = None
+        if found is not outcome:
+            if found is _CANCELLED:
+                self._tell_base(found)
+            return False
+        if self._base_ready:
+            self._tell_base(outcome)
+        return True
 
-    def done(self) -> bool:
-        """Whether the output is settled; one that the device has written is settled at once."""
-        waiter, pending = self._waiter, self._pending
-        if waiter is not None and pending is not None:
-            waiter.look(pending)
-        return self.settled()
+    def is_settled(self) -> bool:
+        """Whether the output is settled or cancelled, without a look at the device."""
+        return self._outcome is not None
 
-    def settled(self) -> bool:
-        """Whether the output is settled, without a look at the device."""
-        return super().done()
+    # For users ----------------------------------------------------------------
 
     @property
     def timeline(self) -> OutputTimeline | None:
         """When the output reached each stage; `None` until it is resolved."""
-        return self._timeline
+        return None if self._outcome in (None, _CANCELLED) else self._pending.timeline()
+
+    def done(self) -> bool:
+        """Whether the output is settled; one that the device has written is settled at once."""
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.look(self._pending)
+        return self._outcome is not None
+
+    def running(self) -> bool:
+        """Whether its `on_host` has begun and not ended."""
+        return self._claimed and self._outcome is None
+
+    def cancelled(self) -> bool:
+        """Whether the result was given up."""
+        return self._outcome is _CANCELLED
 
     def result(self, timeout: float | None = None) -> Any:
         """Block until the output is on the host and return it.
@@ -76,7 +101,13 @@ class OutputFuture(concurrent.futures.Future[Any]):
         `OutputTimeoutError` (the output stays in flight), `CancelledError`, the
         error of the output, or `ExecutorForkedError` in a forked child.
         """
-        timeout = self._wait(timeout)
+        waiter = self._waiter
+        if waiter is not None and self._outcome is None:
+            timeout = waiter.wait_for(self._pending, timeout)
+        outcome = self._outcome
+        if outcome is not None and outcome[1] is None:
+            return outcome[0]
+        self._initialize_base()
         try:
             return super().result(timeout)
         except concurrent.futures.TimeoutError as error:
@@ -88,33 +119,86 @@ class OutputFuture(concurrent.futures.Future[Any]):
 
         Waits and raises as `result` does, except for the error of the output.
         """
-        timeout = self._wait(timeout)
+        waiter = self._waiter
+        if waiter is not None and self._outcome is None:
+            timeout = waiter.wait_for(self._pending, timeout)
+        self._initialize_base()
         try:
             return super().exception(timeout)
         except concurrent.futures.TimeoutError as error:
             self._explain(error)
             raise
 
+    def cancel(self) -> bool:
+        """Give up the result; return false when it is there, or being made."""
+        self._initialize_base()
+        with self._pending.lock:
+            waiter, first = self._waiter, self._outcome is None
+            if self._claimed or self.__dict__.setdefault("_outcome", _CANCELLED) is not _CANCELLED:
+                return False
+        if first and waiter is not None:
+            waiter.count_cancelled()
+        return super().cancel()
+
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[Any]], object]) -> None:
         """Call `fn(self)` once the output is settled, at once if it is already."""
-        waiter, pending = self._waiter, self._pending
-        if waiter is not None and pending is not None:
-            waiter.watch(pending)
+        self._initialize_base()
+        self._listen()
         super().add_done_callback(fn)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait in a running asyncio loop; cancelling the task cancels this future."""
         return asyncio.wrap_future(self).__await__()
 
-    def _wait(self, timeout: float | None) -> float | None:
-        """Help the output along; return what is left of `timeout`."""
-        waiter, pending = self._waiter, self._pending
-        if waiter is None or pending is None:
-            return timeout
-        return waiter.wait_for(pending, timeout)
+    # The base class -----------------------------------------------------------
+
+    if not TYPE_CHECKING:  # a type checker is to find misspelled names
+
+        def __getattr__(self, name: str) -> Any:
+            """Initialize the base class when one of its attributes is missing.
+
+            `concurrent.futures.wait` and `as_completed` use them directly: they listen.
+            """
+            if self._base_ready:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self._initialize_base()
+            self._listen()
+            return getattr(self, name)
+
+    def _initialize_base(self) -> None:
+        with self._pending.lock:
+            if self._base_ready:
+                return
+            super().__init__()
+            if self._claimed:
+                self.set_running_or_notify_cancel()
+            self._base_ready = True
+        outcome = self._outcome
+        if outcome is not None and outcome is not _CANCELLED:
+            self._tell_base(outcome)
+
+    def _tell_base(self, outcome: Outcome) -> None:
+        """Give the base class the outcome, once: two threads may come to it."""
+        with self._pending.lock:
+            if self._base_told:
+                return
+            self._base_told = True
+        value, error = outcome
+        if outcome is _CANCELLED:
+            super().cancel()  # `cancel` may not have come this far
+            self.set_running_or_notify_cancel()
+        elif error is None:
+            self.set_result(value)
+        else:
+            self.set_exception(error)
+
+    def _listen(self) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.watch(self._pending)
 
     def _explain(self, error: BaseException) -> None:
         """Raise a timeout that says what the output waits for, unless it is the output's own."""
-        waiter, pending = self._waiter, self._pending
-        if waiter is not None and pending is not None and not self.settled():
-            raise waiter.timeout_error(pending) from error
+        waiter = self._waiter
+        if waiter is not None and self._outcome is None:
+            raise waiter.timeout_error(self._pending) from error

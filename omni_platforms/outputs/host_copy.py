@@ -15,6 +15,13 @@ from omni_platforms.errors import UnsupportedOutputError
 from omni_platforms.platform.interface import OmniPlatform
 
 
+def nbytes_of(leaf: Any) -> int:
+    """Return the bytes of one leaf's values (zero for layouts that do not say)."""
+    if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+        return 0
+    return int(leaf.nbytes)
+
+
 def copies_asynchronously(leaf: Any, device: torch.device) -> bool:
     """Whether `leaf` is a plain strided tensor on `device`, which a side stream can copy."""
     return (
@@ -53,14 +60,17 @@ def blocking_copy(leaf: Any) -> Any:
     return _resolved(leaf.detach()).to("cpu")
 
 
-def start_copy(leaf: torch.Tensor, platform: OmniPlatform) -> torch.Tensor | None:
-    """Enqueue a copy of a device tensor into pinned memory on the current stream.
+def start_copy(leaf: Any, device: torch.device, platform: OmniPlatform) -> torch.Tensor | None:
+    """Enqueue a copy of a tensor on `device` into pinned memory on the current stream.
 
     Returns the host tensor, whose bytes are right once the stream has come
-    this far, or `None` when the platform has no pinned memory. Temporaries
-    belong to the current stream, so it may free them in its own order; `leaf`
-    must stay alive until the copy is done.
+    this far, or `None` when the host has to wait for it: a tensor of another
+    device or layout, or no pinned memory. Temporaries belong to the current
+    stream, so it may free them in its own order; `leaf` must stay alive until
+    the copy is done.
     """
+    if not copies_asynchronously(leaf, device):
+        return None
     source = _resolved(leaf.detach())
     if source.numel() == 0:
         return torch.empty_like(source, device="cpu")

@@ -14,6 +14,7 @@ import torch
 from omni_platforms.outputs.host_copy import (
     blocking_copy,
     copies_asynchronously,
+    nbytes_of,
     snapshot,
     start_copy,
 )
@@ -33,7 +34,7 @@ Start = Callable[[torch.Tensor], torch.Tensor | None]
 
 @dataclass
 class Request:
-    """One call of `submit`, taken apart; `blocking` asks for a copy on the calling thread."""
+    """One call of `submit`, taken apart."""
 
     output: Any
     leaves: list[Any]
@@ -41,19 +42,13 @@ class Request:
     on_device: OnDevice | None = None
     borrow: bool = False
     streams: Streams | None = None
-    blocking: bool = False
-    nbytes: int = 0
-
-    def may_use_the_callers_stream(self) -> bool:
-        """Whether the output is small, and nothing asks for another stream."""
-        return self.nbytes <= SMALL_BYTES and self.on_device is None and not self.streams
 
     def run_on_device(self) -> None:
         """Replace the output by what `on_device` makes of it, on the current stream."""
-        if self.on_device is not None:
-            with torch.no_grad():
-                self.output = self.on_device(self.output)
-            self.leaves, self.rebuild = flatten(self.output)
+        assert self.on_device is not None
+        with torch.no_grad():
+            self.output = self.on_device(self.output)
+        self.leaves, self.rebuild = flatten(self.output)
 
 
 class Issuer:
@@ -63,35 +58,53 @@ class Issuer:
         self._platform = platform
         self._device = device
         self._counters = counters
-        self.small = SmallCopies(platform)
+        self.small = SmallCopies(platform, device)
         self.pinned = False
         self.reason = ""
         self._side = self._find_side_stream()
+        self.asynchronous = self._side is not None
 
-    @property
-    def asynchronous(self) -> bool:
-        """Whether outputs are copied on a side stream."""
-        return self._side is not None
+    def issue_small(self, pending: PendingOutput, leaves: list[Any], here: bool) -> None:
+        """Start the copies on the caller's own stream: no other stream has to wait.
 
-    def issue(self, pending: PendingOutput, request: Request) -> None:
-        """Fill `pending` with copies that are under way, or done.
+        What the caller enqueues later, such as overwriting a borrowed buffer,
+        comes after them. `here` says that the current device is the executor's.
+        An exception becomes the output's error.
+        """
+        if torch.is_inference_mode_enabled():
+            # Buffers and results made in inference mode could not be written to outside it.
+            with torch.inference_mode(False), torch.no_grad():
+                return self.issue_small(pending, leaves, here)
+        pending.own_stream = True
+        if not pending.needs_thread:
+            pending.lingers = True
+        pending.sources = leaves
+        platform = self._platform
+        try:
+            try:
+                self._copy_leaves(pending, leaves, self.small.start)
+            finally:
+                # Also after an error: what was enqueued may still read and write.
+                stream = None if here else platform.current_stream(self._device)
+                pending.done = platform.record_device_event(stream)
+                if pending.done is None:
+                    platform.synchronize(self._device)
+        except Exception as error:  # noqa: BLE001  it fails this one output
+            pending.error = error.with_traceback(_below_this_file(error))
+
+    def issue(self, pending: PendingOutput, request: Request, blocking: bool) -> None:
+        """Fill `pending` with copies that are under way, or, when `blocking`, done.
 
         An exception, of `on_device` or of a copy, becomes the output's error.
         """
         if torch.is_inference_mode_enabled():
             # Results made in inference mode could not be written to outside it.
             with torch.inference_mode(False), torch.no_grad():
-                self._issue(pending, request)
-        else:
-            self._issue(pending, request)
-
-    def _issue(self, pending: PendingOutput, request: Request) -> None:
+                return self.issue(pending, request, blocking)
         pending.sources = (request.output, request.leaves)
         try:
-            if self._side is None or request.blocking:
+            if blocking or self._side is None:
                 self._copy_blocking(pending, request)
-            elif request.may_use_the_callers_stream():
-                self._copy_here(pending, request)
             else:
                 self._copy_aside(pending, request)
         except Exception as error:  # noqa: BLE001  it fails this one output
@@ -127,27 +140,6 @@ class Issuer:
                 RuntimeWarning,
                 stacklevel=5,
             )
-
-    def _copy_here(self, pending: PendingOutput, request: Request) -> None:
-        """Start the copies on the caller's own stream: no other stream has to wait.
-
-        What the caller enqueues later, such as overwriting a borrowed buffer,
-        comes after them.
-        """
-        pending.own_stream = True
-        pending.lingers = not pending.needs_thread
-        pending.rebuild = request.rebuild
-        try:
-            self._copy_leaves(pending, request.leaves, self.small.start)
-        finally:
-            self._mark_end(pending, self._record_here())
-
-    def _record_here(self) -> torch.Event | None:
-        """Record an event on the calling thread's current stream of this device."""
-        platform, device = self._platform, self._device
-        if platform.current_device() == device:
-            return platform.record_device_event()
-        return platform.record_device_event(platform.current_stream(device))
 
     def _copy_aside(self, pending: PendingOutput, request: Request) -> None:
         """Start the copies on the side stream, behind the caller's work."""
@@ -205,30 +197,39 @@ class Issuer:
         ]
 
     def _copy_on_side(self, pending: PendingOutput, request: Request) -> None:
-        side, platform = self._side, self._platform
+        side, platform, device = self._side, self._platform, self._device
         with platform.stream_context(side):
             try:
-                request.run_on_device()
+                self._run_on_device(pending, request)
                 pending.sources = (*pending.sources, request.output, request.leaves)
                 pending.rebuild = request.rebuild
-                self._copy_leaves(pending, request.leaves, lambda leaf: start_copy(leaf, platform))
+                self._copy_leaves(
+                    pending, request.leaves, lambda leaf: start_copy(leaf, device, platform)
+                )
             finally:
-                self._mark_end(pending, platform.record_device_event(side))
+                # Also after an error: what was enqueued may still read and write.
+                pending.done = platform.record_device_event(side)
+                if pending.done is None:
+                    platform.synchronize(device)
         pending.lingers = bool(pending.staged) and not pending.needs_thread
 
-    def _mark_end(self, pending: PendingOutput, done: torch.Event | None) -> None:
-        """Note the event behind the copies; after an error too: what was enqueued still runs."""
-        pending.done = done
-        if done is None:
-            self._platform.synchronize(self._device)
+    def _run_on_device(self, pending: PendingOutput, request: Request) -> None:
+        if request.on_device is not None:
+            request.run_on_device()
+            pending.nbytes = sum(map(nbytes_of, request.leaves))
 
     def _copy_leaves(self, pending: PendingOutput, leaves: list[Any], start: Start) -> None:
         """Copy every leaf: with `start` where the device can do it behind the host's back."""
         pending.values = values = []
         staged = []
         for at, leaf in enumerate(leaves):
-            pending.nbytes += nbytes_of(leaf)
-            copy = self._started(leaf, start)
+            try:
+                copy = start(leaf)
+            except RuntimeError as error:
+                # Most likely no more memory can be pinned; the blocking copy either
+                # works or raises the true cause.
+                logger.warning("asynchronous copy refused, copying with a blocking call: %s", error)
+                copy = None
             if copy is None:
                 copy = self._copy_now(leaf)
             else:
@@ -236,18 +237,6 @@ class Issuer:
             values.append(copy)
         if pending.nbytes <= SMALL_BYTES:
             pending.staged = staged
-
-    def _started(self, leaf: Any, start: Start) -> torch.Tensor | None:
-        """Start the copy of one leaf; `None` when the host has to wait for it."""
-        if not copies_asynchronously(leaf, self._device):
-            return None
-        try:
-            return start(leaf)
-        except RuntimeError as error:
-            # Most likely no more memory can be pinned; the blocking copy either
-            # works or raises the true cause.
-            logger.warning("asynchronous copy refused, copying with a blocking call: %s", error)
-            return None
 
     def _copy_now(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
@@ -260,19 +249,11 @@ class Issuer:
         """Copy now, on the calling thread and its current stream."""
         if request.streams:
             self._platform.synchronize(self._device)
-        request.run_on_device()
+        self._run_on_device(pending, request)
         pending.rebuild = request.rebuild
-        pending.nbytes = sum(map(nbytes_of, request.leaves))
         pending.values = [blocking_copy(leaf) for leaf in request.leaves]
         pending.copied = time.perf_counter()
         pending.sources = None
-
-
-def nbytes_of(leaf: Any) -> int:
-    """Return the bytes of one leaf's values (zero for layouts that do not say)."""
-    if isinstance(leaf, torch.Tensor):
-        return leaf.numel() * leaf.element_size() if leaf.layout is torch.strided else 0
-    return int(leaf.nbytes)
 
 
 def _below_this_file(error: BaseException) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ class OutputTimeline(NamedTuple):
 
     `ready` is when the host saw the device complete it, and `None` where nobody
     looked separately; `copied` when the host saw the copy complete; `packed`
-    when the host nest was built; `resolved` when the future was settled.
+    when the host nest was built for `on_host`, else as `resolved`; `resolved`
+    when the future was settled.
     """
 
     submitted: float
@@ -85,8 +87,6 @@ class PendingOutput:
     own_stream = False
     """Its copy is on the caller's own stream."""
     packing = False
-    settled = False
-    """The future has its result, or somebody is giving it one."""
     finished = False
     """Nothing of this output is in flight any more."""
     gate: torch.Event | None = None
@@ -105,14 +105,14 @@ class PendingOutput:
     packed: float | None = None
     resolved: float | None = None
 
-    def __init__(
-        self, number: int, future: OutputFuture, on_host: Callable[[Any], Any] | None
-    ) -> None:
+    on_host: Callable[[Any], Any] | None = None
+    future: OutputFuture | None = None
+    """Until it is settled."""
+
+    def __init__(self, number: int, lock: threading.RLock) -> None:
         self.number = number
-        self.future = future
-        self.on_host = on_host
-        if on_host is not None:
-            self.needs_thread = True
+        self.lock = lock
+        """The executor's lock for changes of a future that many threads may make."""
         self.submitted = time.perf_counter()
 
     def is_copied(self) -> bool:
@@ -123,24 +123,6 @@ class PendingOutput:
     def let_go(self) -> None:
         """Drop the device tensors and events: the copy is done."""
         self.sources = self.gate = self.done = None
-
-    def host_values(self) -> Sequence[Any]:
-        """Return the values as the result keeps them, none of them in a staging buffer.
-
-        A result that is kept would otherwise keep its pinned block, and pinning
-        a new one for every output costs more than everything else (about 50 us
-        on an H200 host).
-        """
-        if not self.staged:
-            return self.values
-        values = list(self.values)
-        for at in self.staged:
-            values[at] = values[at].clone()
-        return values
-
-    def staging(self) -> list[torch.Tensor]:
-        """Return the staging buffers."""
-        return [self.values[at] for at in self.staged]
 
     def phase(self, at_head: bool) -> Phase:
         """Say where the output is, by asking the device. Does not block."""
@@ -162,6 +144,6 @@ class PendingOutput:
     def timeline(self) -> OutputTimeline:
         """Return the moments, once the output was resolved."""
         copied = self.submitted if self.copied is None else self.copied
-        packed = copied if self.packed is None else self.packed
-        resolved = packed if self.resolved is None else self.resolved
+        resolved = copied if self.resolved is None else self.resolved
+        packed = resolved if self.packed is None else self.packed
         return OutputTimeline(self.submitted, self.ready, copied, packed, resolved)

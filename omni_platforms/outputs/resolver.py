@@ -6,16 +6,15 @@ background thread, or a caller of `result()`.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
+from omni_platforms.errors import CaptureError
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.pending import PendingDescription, PendingOutput
@@ -47,13 +46,19 @@ class Resolver:
         self._current: PendingOutput | None = None  # popped, not yet finished
         self._turn = threading.RLock()  # held by whoever resolves outputs
         self._resolver: int | None = None  # that thread's identity
-        self._settling = threading.Lock()
+        self.futures_lock = threading.RLock()  # held for moments, by futures
+        self.resolved = 0  # with the next, changed by whoever has the turn
+        self.bytes_copied = 0
         self._finished = threading.Condition(threading.Lock())
         self._draining = 0  # how many threads wait for `_finished`
 
     def resolving_here(self) -> bool:
         """Whether the calling thread is resolving an output now (an `on_host`, a callback)."""
         return self._resolver == threading.get_ident()
+
+    def count_cancelled(self) -> None:
+        """Note that a result was given up; its copy goes on."""
+        self._counters.add("cancelled")
 
     def _in_flight(self) -> list[PendingOutput]:
         waiting = list(self._queue.copy())
@@ -69,31 +74,30 @@ class Resolver:
 
         Returns whether it has. A failing wait becomes the output's error.
         """
-        start = time.perf_counter()
-        self._gate.begin()
         try:
-            gate = None if pending.lingers else pending.gate
-            if gate is not None:
-                if not self._platform.synchronize_event(gate, timeout):
-                    return False
-                pending.ready = pending.ready or time.perf_counter()
-                if timeout is not None:
-                    timeout = max(0.0, timeout - (time.perf_counter() - start))
-            done = pending.done
-            return done is None or self._platform.synchronize_event(done, timeout)
+            with self._gate:
+                if pending.gate is not None and not pending.lingers:
+                    start = time.perf_counter()
+                    if not self._platform.synchronize_event(pending.gate, timeout):
+                        return False
+                    pending.ready = pending.ready or time.perf_counter()
+                    if timeout is not None:
+                        timeout = max(0.0, timeout - (pending.ready - start))
+                done = pending.done
+                return done is None or self._platform.synchronize_event(done, timeout)
+        except CaptureError:
+            raise
         except Exception as error:  # noqa: BLE001  it belongs to this one output
             pending.error = pending.error or error
             return True
-        finally:
-            self._gate.end()
 
     def _advance(
         self, until: PendingOutput | None = None, own_thread: bool = False, wait: bool = True
     ) -> None:
         """Resolve the outputs at the head of the queue that the device has written.
 
-        The caller has the turn. Stops after `until`, off the background thread
-        before an output that needs it, and, without `wait`, while a capture is held.
+        The caller has the turn. Stops after `until`, which is known to be written; off the
+        background thread before an output that needs it; without `wait` while a capture is held.
         """
         outer, self._resolver = self._resolver, threading.get_ident()
         queue = self._queue
@@ -102,7 +106,7 @@ class Resolver:
                 head = queue[0]
                 if head.needs_thread and not own_thread:
                     return
-                if not self._written(head, wait):
+                if head is not until and not self._written(head, wait):
                     return
                 queue.popleft()
                 self._resolve(head, own_thread)
@@ -134,103 +138,96 @@ class Resolver:
         """Settle one output that left the queue, and count it out."""
         outer, self._current = self._current, pending
         try:
-            pending.copied = pending.copied or time.perf_counter()
-            pending.let_go()
-            if self._start_settling(pending):
-                self._settle(pending, *self._pack(pending, own_thread))
+            if pending.copied is None:
+                pending.copied = time.perf_counter()
+                pending.let_go()
+            self._settle(pending, *self._value_of(pending, own_thread))
         finally:
             pending.values, pending.rebuild, pending.on_host = (), None, None
             self._bounds.leave(pending.charge)
             self._current = outer
+            pending.future = None
             pending.finished = True
             if self._draining:
                 with self._finished:
                     self._finished.notify_all()
 
-    def _start_settling(self, pending: PendingOutput) -> bool:
-        """Rule out cancellation; return whether the result is still wanted."""
-        with self._settling:
-            if pending.settled:
-                return False
-            if pending.future.set_running_or_notify_cancel():
-                return True
-            pending.settled = True
-        self._counters.add("cancelled")
-        return False
-
-    def _pack(self, pending: PendingOutput, own_thread: bool) -> tuple[Any, BaseException | None]:
+    def _value_of(
+        self, pending: PendingOutput, own_thread: bool
+    ) -> tuple[Any, BaseException | None]:
         """Build the host nest and run `on_host`; return the value or the error."""
         if pending.error is not None:
             return None, pending.error
-        assert pending.rebuild is not None
         try:
-            value = pending.rebuild(self._host_values(pending))
-            pending.packed = time.perf_counter()
+            values = self._unstaged(pending) if pending.staged else pending.values
+            assert pending.rebuild is not None
+            value = pending.rebuild(values)
             if pending.on_host is not None:
-                self._release_copied()
-                pending.packing = True
-                value = pending.on_host(value)
+                value = self._pack(pending, value)
         except BaseException as error:  # whatever it is, it fails this output only
             if not own_thread and isinstance(error, KeyboardInterrupt):
                 self._settle(pending, None, error)
                 raise
             return None, error.with_traceback(_below(error))
-        finally:
-            pending.packing = False
         return value, None
 
-    def _host_values(self, pending: PendingOutput) -> Sequence[Any]:
-        """Return the values of the result; their staging buffers may serve again."""
-        if not pending.staged:
-            return pending.values
-        with own_tensors():
-            values = pending.host_values()
-        self._small.give_back(pending.staging())
+    def _pack(self, pending: PendingOutput, value: Any) -> Any:
+        """Run `on_host`, unless the result was given up."""
+        on_host, future = pending.on_host, pending.future
+        if on_host is None or future is None or not future.claim():
+            return None
+        pending.packed = time.perf_counter()
+        self._release_copied()
+        pending.packing = True
+        try:
+            return on_host(value)
+        finally:
+            pending.packing = False
+
+    def _unstaged(self, pending: PendingOutput) -> Sequence[Any]:
+        """Return the values of a small output, none of them in a staging buffer any more.
+
+        A result that is kept would otherwise keep its pinned block, and pinning
+        a new one for every output costs more than everything else (about 50 us
+        on an H200 host).
+        """
+        if torch.is_inference_mode_enabled():
+            # Results made in inference mode could not be written to outside it.
+            with torch.inference_mode(False):
+                return self._unstaged(pending)
+        values = list(pending.values)
+        for at in pending.staged:
+            values[at] = self._small.take(values[at])
         return values
 
     def _settle(self, pending: PendingOutput, value: Any, error: BaseException | None) -> None:
-        """Give the future its result, unless it already has one."""
-        with self._settling:
-            if pending.settled:
-                return
-            pending.settled = True
+        """Give the future its outcome, unless it already has one."""
+        future = pending.future
+        if future is None:
+            return
         pending.resolved = time.perf_counter()
-        pending.future.finish(pending.timeline(), value, error)
-        self._counters.add_settled("resolved" if error is None else "failed", pending.nbytes)
-
-    def _fail(self, pending: PendingOutput, error: BaseException) -> None:
-        with self._settling:
-            if pending.settled:
-                return
-            future = pending.future
-            wanted = future.running() or future.set_running_or_notify_cancel()
-            pending.settled = not wanted
-        if wanted:
-            self._settle(pending, None, error)
+        if not future.settle(value, error):
+            return
+        if error is not None:
+            self._counters.add("failed")
+        else:
+            self.resolved += 1
+            self.bytes_copied += pending.nbytes
 
     def _release_copied(self) -> None:
         """Free the device memory of outputs that are copied but cannot be resolved yet."""
         for pending in self._queue.copy():
             if pending.error is not None or not self._written(pending, wait=False):
                 return
-            pending.copied = pending.copied or time.perf_counter()
-            pending.let_go()
+            if pending.copied is None:
+                pending.copied = time.perf_counter()
+                pending.let_go()
 
-    def release_behind_packing(self) -> None:
+    def _release_behind_packing(self) -> None:
         """Do `_release_copied` from submit, while an `on_host` keeps the thread busy."""
         current = self._current
         if current is not None and current.packing:
             self._release_copied()
-
-
-def own_tensors() -> AbstractContextManager[Any]:
-    """Return a context whose new tensors are normal ones, also in a caller's inference mode."""
-    if torch.is_inference_mode_enabled():
-        return torch.inference_mode(False)
-    return _NOTHING
-
-
-_NOTHING = contextlib.nullcontext()
 
 
 def _below(error: BaseException) -> Any:

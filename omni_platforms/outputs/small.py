@@ -7,8 +7,7 @@ are kept by shape and type, because the outputs of a loop are alike.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -18,62 +17,74 @@ from omni_platforms.platform.interface import OmniPlatform
 SMALL_BYTES = 64 << 10
 """Outputs of up to this many bytes are copied on the caller's stream."""
 
-_MAX_HELD_BYTES = 4 << 20
+_SHELF_BYTES = 256 << 10
+_SHELVES = 32
+
+Shelf = list[torch.Tensor]
+"""Pinned buffers of one shape and type; its appends and pops are atomic."""
 
 
 class SmallCopies:
-    """Starts small copies, and keeps the pinned buffers between them. Any thread may call it."""
+    """Starts small copies, and keeps the pinned buffers between them. Any thread may call it.
 
-    def __init__(self, platform: OmniPlatform) -> None:
+    At most 32 kinds of buffers are kept, of each about 256 KiB.
+    """
+
+    def __init__(self, platform: OmniPlatform, device: torch.device) -> None:
         self._platform = platform
-        self._free: dict[tuple[torch.Size, torch.dtype], list[torch.Tensor]] = {}
-        self._held_bytes = 0
-        self._lock = threading.Lock()
+        self._device = device
+        self._shelves: dict[tuple[torch.Size, torch.dtype], Shelf] = {}
 
-    def start(self, leaf: torch.Tensor) -> torch.Tensor | None:
+    def start(self, leaf: Any) -> torch.Tensor | None:
         """Enqueue a copy of a device tensor on the current stream of its device.
 
-        Returns the pinned host tensor, or `None` when the platform has no
-        pinned memory. `leaf` must stay alive until the stream has come this far.
+        As `start_copy`: `None` where the host must wait, and `leaf` must stay
+        alive until the stream has come this far.
         """
-        if not _is_plain(leaf):
-            return start_copy(leaf, self._platform)
-        target = self._take(leaf.shape, leaf.dtype)
+        if not _is_plain(leaf, self._device):
+            return start_copy(leaf, self._device, self._platform)
+        shape, dtype = leaf.shape, leaf.dtype
+        shelf = self._shelves.get((shape, dtype))
+        try:
+            target = shelf.pop() if shelf else self._platform.pinned_empty(shape, dtype)
+        except IndexError:  # another thread took the last one
+            target = self._platform.pinned_empty(shape, dtype)
         if target is not None:
             target.copy_(leaf, non_blocking=True)
         return target
 
-    def give_back(self, buffers: Iterable[torch.Tensor]) -> None:
-        """Take buffers for later copies: written by the device, and read by nobody any more."""
-        with self._lock:
-            for buffer in buffers:
-                if self._held_bytes < _MAX_HELD_BYTES and buffer.is_contiguous():
-                    self._held_bytes += buffer.nbytes
-                    self._free.setdefault((buffer.shape, buffer.dtype), []).append(buffer)
+    def take(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Return a private copy of what the device wrote; the buffer serves again."""
+        value = buffer.clone()
+        if buffer.is_contiguous():
+            shelf = self._shelf(buffer)
+            if shelf is not None and len(shelf) * buffer.nbytes < _SHELF_BYTES:
+                shelf.append(buffer)
+        return value
 
     def clear(self) -> None:
         """Let go of all buffers that wait for a copy."""
-        with self._lock:
-            self._free.clear()
-            self._held_bytes = 0
+        self._shelves.clear()
 
-    def _take(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
-        with self._lock:
-            free = self._free.get((shape, dtype))
-            if free:
-                buffer = free.pop()
-                self._held_bytes -= buffer.nbytes
-                return buffer
-        return self._platform.pinned_empty(shape, dtype)
+    def _shelf(self, buffer: torch.Tensor) -> Shelf | None:
+        key = (buffer.shape, buffer.dtype)
+        shelf = self._shelves.get(key)
+        if shelf is None and len(self._shelves) < _SHELVES:
+            shelf = self._shelves.setdefault(key, [])
+        return shelf
 
 
-def _is_plain(leaf: torch.Tensor) -> bool:
-    """Whether one transfer of `leaf` as it is gives the bytes of its values."""
+def _is_plain(leaf: Any, device: torch.device) -> bool:
+    """Whether `leaf` is on `device`, and one transfer as it is gives the bytes of its values."""
     return (
         type(leaf) is torch.Tensor
+        and leaf.device == device
+        and leaf.layout is torch.strided
         and leaf.is_contiguous()
         and not leaf.requires_grad
-        and not leaf.is_conj()
         and not leaf.is_neg()
+        and not leaf.is_conj()
+        and not leaf.is_quantized
+        and not leaf.is_nested
         and leaf.numel() > 0
     )

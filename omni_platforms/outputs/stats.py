@@ -20,12 +20,6 @@ class Counters:
         with self._lock:
             self._totals[name] += amount
 
-    def add_settled(self, name: str, nbytes: int) -> None:
-        """Count one settled output and its bytes."""
-        with self._lock:
-            self._totals[name] += 1
-            self._totals["bytes_copied"] += nbytes
-
     def totals(self) -> dict[str, int]:
         """Return a copy of all totals."""
         with self._lock:
@@ -33,12 +27,10 @@ class Counters:
 
 
 _TOTALS = (
-    "resolved",
     "failed",
     "cancelled",
     "degraded",
     "blocking_leaves",
-    "bytes_copied",
     "wakeups",
 )
 

@@ -80,6 +80,7 @@ class Waiter(Resolver):
         if self._thread is None:
             self._start()
         self._queue.append(pending)
+        self._release_behind_packing()
         rest = self._rest
         if rest == _ASLEEP or (rest == _LINGERING and not pending.lingers):
             self._bell.put(None)
@@ -130,13 +131,12 @@ class Waiter(Resolver):
         Blocks at most `timeout` seconds and returns what is left of them; the
         caller then waits on the future for whatever remains to be done.
         """
-        if pending.future.settled():
-            return timeout
-        self.check_process()
-        start = time.perf_counter()
+        if self.closing:
+            self.check_process()
+        start = 0.0 if timeout is None else time.perf_counter()
         if not pending.needs_thread and self._await_device(pending, timeout):
             self._resolve_here(pending)
-        if not pending.future.settled():
+        if pending.future is not None:
             self._hurry(pending)
         return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
 
@@ -290,4 +290,4 @@ class Waiter(Resolver):
                 f"the executor was closed before this output arrived: {pending.describe(at == 0)}"
             )
             error.__cause__ = cause
-            self._fail(pending, error)
+            self._settle(pending, None, error)

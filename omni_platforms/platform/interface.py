@@ -97,6 +97,10 @@ class OmniPlatform:
         """Return the calling thread's current device."""
         return self.device(0)
 
+    def is_current_device(self, device: torch.device) -> bool:
+        """Whether `device`, which has an index, is the calling thread's current device."""
+        return self.current_device() == device
+
     def set_device(self, device: DeviceLike) -> None:
         """Make `device` the calling thread's current device.
 

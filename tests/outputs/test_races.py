@@ -19,8 +19,8 @@ from omni_platforms.errors import DrainTimeoutError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.outputs import issue as issue_module
 from omni_platforms.outputs.issue import Issuer
-from omni_platforms.outputs.pending import PendingOutput
 from omni_platforms.outputs.resolver import Resolver
+from omni_platforms.outputs.small import SmallCopies
 from omni_platforms.outputs.waiter import Waiter
 from omni_platforms.platform.accelerator import StreamContext
 from omni_platforms.platform.interface import OmniPlatform
@@ -162,15 +162,20 @@ def _record_before(self: Any, pending: Any, request: Any) -> None:
     pending.done = early
 
 
-def _record_before_here(self: Any, pending: Any, request: Any) -> None:
+def _record_before_here(self: Any, pending: Any, *args: Any) -> None:
     early = self._platform.record_device_event()
-    _copy_here(self, pending, request)
+    _issue_small(self, pending, *args)
     pending.done = early
 
 
-def _forget_sources_here(self: Any, pending: Any, request: Any) -> None:
-    _copy_here(self, pending, request)
+def _forget_sources_here(self: Any, pending: Any, *args: Any) -> None:
+    _issue_small(self, pending, *args)
     pending.sources = None
+
+
+def _take_no_copy(self: Any, buffer: torch.Tensor) -> torch.Tensor:
+    _take(self, buffer)
+    return buffer
 
 
 def _first_stream_only(self: Any, streams: Any) -> Any:
@@ -179,7 +184,8 @@ def _first_stream_only(self: Any, streams: Any) -> Any:
 
 _copy_on_side = Issuer._copy_on_side
 _record_gates = Issuer._record_gates
-_copy_here = Issuer._copy_here
+_issue_small = Issuer.issue_small
+_take = SmallCopies.take
 
 MUTATIONS = {
     "the side stream does not wait for the work": (
@@ -193,11 +199,11 @@ MUTATIONS = {
     "nobody waits for a small output": (
         fresh_outputs, Resolver, "_written", lambda self, pending, wait=True: True),
     "the event of a small output is recorded before its copy": (
-        fresh_outputs, Issuer, "_copy_here", _record_before_here),
+        fresh_outputs, Issuer, "issue_small", _record_before_here),
     "the tensors of a small output are let go at submit": (
-        small_output_of_another_stream, Issuer, "_copy_here", _forget_sources_here),
+        small_output_of_another_stream, Issuer, "issue_small", _forget_sources_here),
     "the result keeps the staging buffer that it gives back": (
-        small_outputs_in_turn, PendingOutput, "host_values", lambda self: self.values),
+        small_outputs_in_turn, SmallCopies, "take", _take_no_copy),
     "borrow takes no snapshot": (
         borrowed_outputs, issue_module, "snapshot", lambda leaf: leaf),
     "on_device runs on the caller's stream": (
