@@ -22,6 +22,9 @@ from omni_platforms.outputs.small import SmallCopies
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
+LINGER_S = 5e-3
+"""How long the background thread leaves small outputs to other threads, in seconds."""
+
 
 class Resolver:
     """The queue of outputs in flight, and the steps that take one out of it.
@@ -92,19 +95,26 @@ class Resolver:
             return True
 
     def _advance(
-        self, until: PendingOutput | None = None, own_thread: bool = False, wait: bool = True
+        self,
+        until: PendingOutput | None = None,
+        own_thread: bool = False,
+        wait: bool = True,
+        young: bool = True,
     ) -> None:
         """Resolve the outputs at the head of the queue that the device has written.
 
         The caller has the turn. Stops after `until`, which is known to be written; off the
-        background thread before an output that needs it; without `wait` while a capture is held.
+        background thread before an output that needs it; without `wait` while a capture is
+        held; without `young` before an output that still rests for other threads.
         """
         outer, self._resolver = self._resolver, threading.get_ident()
-        queue = self._queue
+        queue, rested = self._queue, time.perf_counter() - LINGER_S
         try:
             while queue:
                 head = queue[0]
                 if head.needs_thread and not own_thread:
+                    return
+                if head.lingers and not young and head.submitted > rested:
                     return
                 if head is not until and not self._written(head, wait):
                     return

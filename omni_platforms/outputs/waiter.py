@@ -32,20 +32,15 @@ from omni_platforms.errors import (
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.pending import PendingOutput
-from omni_platforms.outputs.resolver import Resolver
+from omni_platforms.outputs.resolver import LINGER_S, Resolver
 from omni_platforms.outputs.small import SmallCopies
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
 logger = logging.getLogger(__name__)
 
-LINGER_S = 5e-3
-"""How long the background thread leaves small outputs to other threads, in seconds."""
-
 TIDY_AT = 16
 """At every multiple of so many outputs in flight, `submit` resolves what has arrived."""
-
-_WORKING, _LINGERING, _ASLEEP = range(3)
 
 
 class Waiter(Resolver):
@@ -66,7 +61,7 @@ class Waiter(Resolver):
         super().__init__(platform, small, bounds, gate, counters)
         self._device = device
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # put is reentrant
-        self._rest = _WORKING
+        self._asleep = False
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -81,8 +76,7 @@ class Waiter(Resolver):
             self._start()
         self._queue.append(pending)
         self._release_behind_packing()
-        rest = self._rest
-        if rest == _ASLEEP or (rest == _LINGERING and not pending.lingers):
+        if not pending.lingers or self._asleep:
             self._bell.put(None)
         elif not len(self._queue) % TIDY_AT:
             self.look(pending)
@@ -111,8 +105,7 @@ class Waiter(Resolver):
 
     def _hurry(self, pending: PendingOutput) -> None:
         pending.lingers = False
-        if self._rest != _WORKING:
-            self._bell.put(None)
+        self._bell.put(None)
 
     # Waiting for one output ---------------------------------------------------
 
@@ -175,11 +168,11 @@ class Waiter(Resolver):
             self._platform.set_device(self._device)
             while (head := self._next_head()) is not None:
                 self._counters.add("wakeups")
-                self._linger(head)
+                hurried = self._linger(head)
                 self._await_device(head)
                 del head  # an idle thread must not keep the last output alive
                 with self._turn:
-                    self._advance(own_thread=True)
+                    self._advance(own_thread=True, young=hurried)
         except BaseException as error:  # reported to every caller, and raised again here
             self.cause = error
             self.closing = True
@@ -196,28 +189,42 @@ class Waiter(Resolver):
                 if self.closing:
                     return None
             if lingered:
-                self._sleep(_ASLEEP, None)
+                self._fall_asleep()
             else:
-                self._sleep(_LINGERING, LINGER_S)
+                self._rest(LINGER_S)
             lingered = not lingered
 
-    def _linger(self, head: PendingOutput) -> None:
-        if head.lingers and not self.closing:
-            self._sleep(_LINGERING, LINGER_S)
+    def _linger(self, head: PendingOutput) -> bool:
+        """Leave small outputs to other threads for a while; return whether somebody hurries."""
+        while head.lingers and not self.closing:
+            left = head.submitted + LINGER_S - time.perf_counter()
+            if left <= 0:
+                return False
+            if self._rest(left):
+                break
+        return True
 
-    def _sleep(self, rest: int, timeout: float | None) -> None:
-        """Rest until the bell rings, at most `timeout` seconds."""
-        self._rest = rest
+    def _rest(self, timeout: float | None) -> bool:
+        """Rest until the bell rings, at most `timeout` seconds; return whether it rang."""
         try:
-            # An output that came before `_rest` was set did not ring.
-            if rest == _LINGERING or not (self._queue or self.closing):
-                self._bell.get(timeout=timeout)
+            self._bell.get(timeout=timeout)
+        except queue.Empty:
+            return False
+        try:
             while True:
                 self._bell.get_nowait()
         except queue.Empty:
-            return
+            return True
+
+    def _fall_asleep(self) -> None:
+        """Rest until an output comes, or the end."""
+        self._asleep = True
+        try:
+            # An output that came before `_asleep` was set did not ring.
+            if not (self._queue or self.closing):
+                self._rest(None)
         finally:
-            self._rest = _WORKING
+            self._asleep = False
 
     # Draining and closing -----------------------------------------------------
 

@@ -7,6 +7,7 @@ scenario must turn red: otherwise the scenario proves nothing.
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -126,13 +127,36 @@ def other_streams(sim: Simulation) -> None:
 
 
 def drained_outputs(sim: Simulation) -> None:
-    """After `drain` every copy is done: the source may be overwritten."""
-    with AsyncOutputExecutor(sim.platform) as outputs:
-        weights = torch.full((20_000,), 5.0, device="sim")
-        future = outputs.submit(weights)
-        outputs.drain()
-        weights.fill_(9.0)
-        assert future.result(10).eq(5.0).all(), "CORRUPT"
+    """After `drain` every copy is done: the source may be overwritten.
+
+    The background thread looks at the device only once `drain` waits for it.
+    """
+    platform = sim.platform
+    may_look = threading.Event()
+    ask = platform.synchronize_event
+
+    def ask_late(*args: Any) -> bool:
+        assert may_look.wait(10)
+        return ask(*args)
+
+    with AsyncOutputExecutor(platform) as outputs:
+        finished = outputs._waiter._finished
+        wait_for = finished.wait_for
+
+        def let_look(*args: Any, **kwargs: Any) -> bool:
+            may_look.set()
+            return wait_for(*args, **kwargs)
+
+        with (
+            mock.patch.object(platform, "synchronize_event", ask_late),
+            mock.patch.object(finished, "wait_for", let_look),
+        ):
+            weights = torch.full((20_000,), 5.0, device="sim")
+            future = outputs.submit(weights)
+            outputs.drain()
+            weights.fill_(9.0)
+            may_look.set()
+            assert future.result(10).eq(5.0).all(), "CORRUPT"
 
 
 SCENARIOS = [
