@@ -72,7 +72,7 @@ class AsyncOutputExecutor:
         self._waiter = Waiter(
             self._platform,
             self._device,
-            self._issuer.small,
+            self._issuer,
             self._bounds,
             self._gate,
             self._counters,
@@ -138,7 +138,8 @@ class AsyncOutputExecutor:
                     and not streams
                     and self._issuer.asynchronous
                 ):
-                    self._issuer.issue_small(pending, leaves, here)
+                    if not self._wait_for_company(pending, leaves, here, borrow):
+                        self._issuer.issue_small(pending, leaves, here)
                 else:
                     request = Request(output, leaves, rebuild, on_device, borrow, streams)
                     self._issuer.issue(pending, request, blocking=not admitted)
@@ -236,6 +237,18 @@ class AsyncOutputExecutor:
                 "the calling stream is capturing a graph, and a hand-over to the host cannot be "
                 "part of one: submit the graph's static output after the replay, with borrow=True"
             )
+
+    def _wait_for_company(
+        self, pending: PendingOutput, leaves: list[Any], here: bool, borrow: bool
+    ) -> bool:
+        """Leave the copy of a small output for later, where that serves its callers best."""
+        pending.own_stream = True
+        pending.lingers = not pending.needs_thread
+        issuer = self._issuer
+        may_wait = issuer.habit.may_wait(pending.number)
+        if not (may_wait and here and leaves) or borrow or pending.needs_thread:
+            return False
+        return issuer.batches.add(pending, leaves)
 
     def _charge_anew(self, pending: PendingOutput) -> None:
         """Count the bytes that `on_device` left to copy instead of those that it was given."""

@@ -7,12 +7,25 @@ or dtype.
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from omni_platforms.errors import UnsupportedOutputError
 from omni_platforms.platform.interface import OmniPlatform
+
+
+def own_tensors() -> AbstractContextManager[Any]:
+    """Return a context whose new tensors are normal ones, also in a caller's inference mode.
+
+    Results and buffers made in inference mode could not be written to outside it.
+    """
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NOTHING
+
+
+_NOTHING = contextlib.nullcontext()
 
 
 def nbytes_of(leaf: Any) -> int:

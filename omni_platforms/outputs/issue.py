@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from omni_platforms.outputs.batch import Batches
+from omni_platforms.outputs.habit import Habit
 from omni_platforms.outputs.host_copy import (
     blocking_copy,
     copies_asynchronously,
@@ -59,6 +61,8 @@ class Issuer:
         self._device = device
         self._counters = counters
         self.small = SmallCopies(platform, device)
+        self.habit = Habit()
+        self.batches = Batches(platform, device, self.small, self.habit)
         self.pinned = False
         self.reason = ""
         self._side = self._find_side_stream()
@@ -75,9 +79,6 @@ class Issuer:
             # Buffers and results made in inference mode could not be written to outside it.
             with torch.inference_mode(False), torch.no_grad():
                 return self.issue_small(pending, leaves, here)
-        pending.own_stream = True
-        if not pending.needs_thread:
-            pending.lingers = True
         pending.sources = leaves
         platform = self._platform
         try:

@@ -14,6 +14,7 @@ import torch
 from omni_platforms.outputs.nest import Rebuild
 
 if TYPE_CHECKING:
+    from omni_platforms.outputs.batch import Batch
     from omni_platforms.outputs.future import OutputFuture
 
 
@@ -86,6 +87,8 @@ class PendingOutput:
     """It is small, and nobody but a caller of `result()` waits for it."""
     own_stream = False
     """Its copy is on the caller's own stream."""
+    batch: Batch | None = None
+    """Where it waits for company: its copy is not started."""
     packing = False
     finished = False
     """Nothing of this output is in flight any more."""
@@ -128,6 +131,8 @@ class PendingOutput:
         """Say where the output is, by asking the device. Does not block."""
         if self.packing:
             return Phase.PACK
+        if self.batch is not None:
+            return Phase.GATE
         gate, done = self.gate, self.done
         if gate is not None and not gate.query():
             return Phase.GATE

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from omni_platforms.errors import CaptureError
+from omni_platforms.outputs.batch import Share
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
+from omni_platforms.outputs.host_copy import own_tensors
+from omni_platforms.outputs.issue import Issuer
 from omni_platforms.outputs.pending import PendingDescription, PendingOutput
-from omni_platforms.outputs.small import SmallCopies
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -35,13 +35,15 @@ class Resolver:
     def __init__(
         self,
         platform: OmniPlatform,
-        small: SmallCopies,
+        issuer: Issuer,
         bounds: Bounds,
         gate: CaptureGate,
         counters: Counters,
     ) -> None:
         self._platform = platform
-        self._small = small
+        self._small = issuer.small
+        self._batches = issuer.batches
+        self._habit = issuer.habit
         self._bounds = bounds
         self._gate = gate
         self._counters = counters
@@ -79,6 +81,8 @@ class Resolver:
         """
         try:
             with self._gate:
+                if pending.batch is not None:
+                    self._batches.close(pending.batch)
                 if pending.gate is not None and not pending.lingers:
                     start = time.perf_counter()
                     if not self._platform.synchronize_event(pending.gate, timeout):
@@ -109,6 +113,7 @@ class Resolver:
         """
         outer, self._resolver = self._resolver, threading.get_ident()
         queue, rested = self._queue, time.perf_counter() - LINGER_S
+        seen = None  # an event that is complete: the outputs of a batch share one
         try:
             while queue:
                 head = queue[0]
@@ -116,8 +121,11 @@ class Resolver:
                     return
                 if head.lingers and not young and head.submitted > rested:
                     return
-                if head is not until and not self._written(head, wait):
-                    return
+                done = head.done
+                if head is not until and (done is None or done is not seen):
+                    if not self._written(head, wait):
+                        return
+                    seen = done
                 queue.popleft()
                 self._resolve(head, own_thread)
                 if head is until:
@@ -131,7 +139,7 @@ class Resolver:
         With `wait` it blocks until the capture is over, else the answer is no.
         """
         if pending.done is None:
-            return True
+            return pending.batch is None
         if wait:
             self._gate.begin()
         elif not self._gate.try_begin():
@@ -201,13 +209,14 @@ class Resolver:
         a new one for every output costs more than everything else (about 50 us
         on an H200 host).
         """
-        if torch.is_inference_mode_enabled():
-            # Results made in inference mode could not be written to outside it.
-            with torch.inference_mode(False):
-                return self._unstaged(pending)
         values = list(pending.values)
-        for at in pending.staged:
-            values[at] = self._small.take(values[at])
+        with own_tensors():
+            for at in pending.staged:
+                staged = values[at]
+                if type(staged) is Share:
+                    values[at] = staged.group.take(staged.at, self._small)
+                else:
+                    values[at] = self._small.take(staged)
         return values
 
     def _settle(self, pending: PendingOutput, value: Any, error: BaseException | None) -> None:

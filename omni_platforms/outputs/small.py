@@ -41,7 +41,7 @@ class SmallCopies:
         As `start_copy`: `None` where the host must wait, and `leaf` must stay
         alive until the stream has come this far.
         """
-        if not _is_plain(leaf, self._device):
+        if not is_plain(leaf, self._device):
             return start_copy(leaf, self._device, self._platform)
         shape, dtype = leaf.shape, leaf.dtype
         shelf = self._shelves.get((shape, dtype))
@@ -57,24 +57,25 @@ class SmallCopies:
         """Return a private copy of what the device wrote; the buffer serves again."""
         value = buffer.clone()
         if buffer.is_contiguous():
-            shelf = self._shelf(buffer)
-            if shelf is not None and len(shelf) * buffer.nbytes < _SHELF_BYTES:
-                shelf.append(buffer)
+            self.shelve(buffer)
         return value
+
+    def shelve(self, buffer: torch.Tensor) -> None:
+        """Keep a contiguous buffer that nobody reads any more for a later copy."""
+        shelf = self._shelves.get((buffer.shape, buffer.dtype))
+        if shelf is None:
+            if len(self._shelves) >= _SHELVES:
+                return
+            shelf = self._shelves.setdefault((buffer.shape, buffer.dtype), [])
+        if len(shelf) * buffer.nbytes < _SHELF_BYTES:
+            shelf.append(buffer)
 
     def clear(self) -> None:
         """Let go of all buffers that wait for a copy."""
         self._shelves.clear()
 
-    def _shelf(self, buffer: torch.Tensor) -> Shelf | None:
-        key = (buffer.shape, buffer.dtype)
-        shelf = self._shelves.get(key)
-        if shelf is None and len(self._shelves) < _SHELVES:
-            shelf = self._shelves.setdefault(key, [])
-        return shelf
 
-
-def _is_plain(leaf: Any, device: torch.device) -> bool:
+def is_plain(leaf: Any, device: torch.device) -> bool:
     """Whether `leaf` is on `device`, and one transfer as it is gives the bytes of its values."""
     return (
         type(leaf) is torch.Tensor

@@ -31,9 +31,10 @@ from omni_platforms.errors import (
 )
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
+from omni_platforms.outputs.host_copy import own_tensors
+from omni_platforms.outputs.issue import Issuer
 from omni_platforms.outputs.pending import PendingOutput
 from omni_platforms.outputs.resolver import LINGER_S, Resolver
-from omni_platforms.outputs.small import SmallCopies
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -53,13 +54,14 @@ class Waiter(Resolver):
         self,
         platform: OmniPlatform,
         device: torch.device,
-        small: SmallCopies,
+        issuer: Issuer,
         bounds: Bounds,
         gate: CaptureGate,
         counters: Counters,
     ) -> None:
-        super().__init__(platform, small, bounds, gate, counters)
+        super().__init__(platform, issuer, bounds, gate, counters)
         self._device = device
+        self._issuer = issuer
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # put is reentrant
         self._asleep = False
         self._pid = os.getpid()
@@ -79,18 +81,31 @@ class Waiter(Resolver):
         if not pending.lingers or self._asleep:
             self._bell.put(None)
         elif not len(self._queue) % TIDY_AT:
-            self.look(pending)
+            self._tidy()
         if self.cause is not None:  # the thread died while this output was being submitted
             self._fail_pending(self.cause)
 
     def watch(self, pending: PendingOutput) -> None:
         """Resolve this output promptly and on the background thread: somebody listens."""
         pending.needs_thread = True
+        self._habit.disturb()
         self._hurry(pending)
 
     def look(self, pending: PendingOutput) -> None:
-        """Resolve what the device has written, if the calling thread may. Does not block."""
-        if not pending.needs_thread and self._turn.acquire(blocking=False):
+        """Settle `pending` if the device has written it and the thread may. Does not block."""
+        if pending.needs_thread:
+            return
+        self._habit.disturb()
+        if pending.batch is not None and self._gate.try_begin():
+            try:
+                self._batches.close(pending.batch)
+            finally:
+                self._gate.end()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Resolve what the device has written, if nobody else is at it. Does not block."""
+        if self._turn.acquire(blocking=False):
             try:
                 if not self.resolving_here():
                     self._advance(wait=False)
@@ -126,12 +141,43 @@ class Waiter(Resolver):
         """
         if self.closing:
             self.check_process()
+        self._habit.asked(pending.number)
         start = 0.0 if timeout is None else time.perf_counter()
-        if not pending.needs_thread and self._await_device(pending, timeout):
-            self._resolve_here(pending)
+        if not pending.needs_thread:
+            if timeout is None and pending.batch is not None and self._copy_here(pending):
+                return None
+            if self._await_device(pending, timeout):
+                self._resolve_here(pending)
         if pending.future is not None:
             self._hurry(pending)
         return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
+
+    def _copy_here(self, pending: PendingOutput) -> bool:
+        """Copy an output without company with a blocking call; return whether it is resolved."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            head = self._queue[0] if self._queue else None
+            if head is not pending or not self._withdraw_and_copy(pending):
+                return False
+            self._advance(until=pending)
+            return True
+        finally:
+            self._turn.release()
+
+    def _withdraw_and_copy(self, pending: PendingOutput) -> bool:
+        with self._gate:
+            if not self._batches.withdraw(pending):
+                return False
+            try:
+                with own_tensors():
+                    pending.values = [leaf.to("cpu") for leaf in pending.sources]
+            except Exception as error:  # noqa: BLE001  it fails this one output
+                pending.error = error
+            except BaseException:  # interrupted: it stays in flight
+                self._issuer.issue_small(pending, pending.sources, here=True)
+                raise
+        return True
 
     def _resolve_here(self, pending: PendingOutput) -> None:
         """Resolve everything up to `pending`, unless another thread is at it."""

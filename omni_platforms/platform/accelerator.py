@@ -86,6 +86,11 @@ class AcceleratorPlatform(OmniPlatform):
             return torch.accelerator.current_stream()
         return torch.accelerator.current_stream(self.resolve_device(device))
 
+    def current_stream_key(self, device: torch.device) -> int | None:
+        """Return torch's id of the calling thread's current stream on `device`."""
+        stream = self.current_stream(device)
+        return None if stream is None else stream.stream_id
+
     def create_side_stream(
         self, device: DeviceLike = None, *, priority: int = 0
     ) -> torch.Stream | None:

@@ -163,6 +163,13 @@ class OmniPlatform:
         """Return the calling thread's current stream on `device`, or `None`."""
         return None
 
+    def current_stream_key(self, device: torch.device) -> int | None:
+        """Return a number that tells the calling thread's current stream from others, or `None`.
+
+        It names the same stream of `device` for as long as the process lives.
+        """
+        return None
+
     def create_side_stream(
         self, device: DeviceLike = None, *, priority: int = 0
     ) -> torch.Stream | None:
