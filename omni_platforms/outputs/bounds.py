@@ -76,11 +76,11 @@ class Bounds:
             self.bytes += difference
             self.peak_bytes = max(self.peak_bytes, self.bytes)
 
-    def leave(self, nbytes: int) -> None:
-        """Count one output of `nbytes` out."""
+    def leave(self, nbytes: int, count: int = 1) -> None:
+        """Count out `count` outputs of `nbytes` together."""
         with self._lock:
             self.bytes -= nbytes
-            self.count -= 1
+            self.count -= count
             if self._waiting:
                 self._changed.notify_all()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-COMPANY = 16
+COMPANY = 32
 """So many small outputs share one copy, where nobody asks for them before."""
 
 _PATIENCE = 64
@@ -12,7 +12,7 @@ class Habit:
     """Tells whether the copy of a small output may wait for others.
 
     It may once nobody has asked, for 64 outputs, for an output that had fewer
-    than 16 newer ones. Asking for the newest output does not count: it has
+    than 32 newer ones. Asking for the newest output does not count: it has
     nothing to overlap with, so a plain blocking copy serves it best.
 
     Only a guess about speed, so it is kept without a lock.

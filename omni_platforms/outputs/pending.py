@@ -89,6 +89,8 @@ class PendingOutput:
     """Its copy is on the caller's own stream."""
     batch: Batch | None = None
     """Where it waits for company: its copy is not started."""
+    shared = False
+    """Its values are shares of a batch."""
     packing = False
     finished = False
     """Nothing of this output is in flight any more."""
