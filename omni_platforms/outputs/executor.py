@@ -111,8 +111,10 @@ class AsyncOutputExecutor:
         `on_device(output)` runs on the side stream before the copy, on the
         calling thread. `on_host(result)` runs on the background thread and its
         value becomes the result. With `borrow` the caller may overwrite the
-        tensors at once, otherwise only when the future is done. `streams` are
-        the streams that produce the output, the current one when `None`.
+        tensors at once, otherwise only when the future is done: the copy of an
+        output of up to 64 KiB may not even be started before somebody asks for
+        it, or others have come. `streams` are the streams that produce the
+        output, the current one when `None`.
 
         An error of `on_device`, of a copy or of `on_host` is the future's.
         Raises `UnsupportedOutputError` for a nest that contains itself,
@@ -129,18 +131,10 @@ class AsyncOutputExecutor:
             pending.on_host = on_host
             pending.needs_thread = True
         admitted = self._admit(pending, leaves)
+        small = admitted and on_device is None and not streams and pending.nbytes <= SMALL_BYTES
         try:
             with self._gate:
-                if (
-                    admitted
-                    and pending.nbytes <= SMALL_BYTES
-                    and on_device is None
-                    and not streams
-                    and self._issuer.asynchronous
-                ):
-                    if not self._wait_for_company(pending, leaves, here, borrow):
-                        self._issuer.issue_small(pending, leaves, here)
-                else:
+                if not (small and self._issue_small(pending, leaves, here, borrow)):
                     request = Request(output, leaves, rebuild, on_device, borrow, streams)
                     self._issuer.issue(pending, request, blocking=not admitted)
         except BaseException:  # refused, or interrupted: it is not in flight
@@ -238,17 +232,19 @@ class AsyncOutputExecutor:
                 "part of one: submit the graph's static output after the replay, with borrow=True"
             )
 
-    def _wait_for_company(
+    def _issue_small(
         self, pending: PendingOutput, leaves: list[Any], here: bool, borrow: bool
     ) -> bool:
-        """Leave the copy of a small output for later, where that serves its callers best."""
+        """Copy a small output on the caller's stream, now or, where that serves best, later."""
+        issuer = self._issuer
+        if not issuer.asynchronous:
+            return False
         pending.own_stream = True
         pending.lingers = not pending.needs_thread
-        issuer = self._issuer
-        may_wait = issuer.habit.may_wait(pending.number)
-        if not (may_wait and here and leaves) or borrow or pending.needs_thread:
-            return False
-        return issuer.batches.add(pending, leaves)
+        may_wait = issuer.habit.may_wait(pending.number) and here and leaves and not borrow
+        if not (may_wait and pending.lingers and issuer.batches.add(pending, leaves)):
+            issuer.issue_small(pending, leaves, here)
+        return True
 
     def _charge_anew(self, pending: PendingOutput) -> None:
         """Count the bytes that `on_device` left to copy instead of those that it was given."""

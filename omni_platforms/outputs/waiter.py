@@ -7,7 +7,7 @@ Outputs are resolved in the order of their submission. Who resolves them:
 - a caller of `result()` or `done()`, when nothing before its output needs that thread;
 - `submit`, once a few small outputs have gathered.
 
-Small outputs that nobody waits for rest a few milliseconds before the thread
+Small outputs that nobody waits for rest some milliseconds before the thread
 looks: woken once an output, it would cost the submitting thread more, through
 the interpreter's lock, than the copies themselves. It sleeps, without polling,
 when nothing is in flight.
@@ -26,15 +26,13 @@ import torch
 from omni_platforms.errors import (
     DrainTimeoutError,
     ExecutorClosedError,
-    ExecutorForkedError,
-    OutputTimeoutError,
 )
+from omni_platforms.outputs.asking import Asker
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
-from omni_platforms.outputs.host_copy import own_tensors
 from omni_platforms.outputs.issue import Issuer
 from omni_platforms.outputs.pending import PendingOutput
-from omni_platforms.outputs.resolver import LINGER_S, Resolver
+from omni_platforms.outputs.resolver import LINGER_S
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -44,7 +42,7 @@ TIDY_AT = 16
 """At every multiple of so many outputs in flight, `submit` resolves what has arrived."""
 
 
-class Waiter(Resolver):
+class Waiter(Asker):
     """A resolver with a background thread, and the ways to wait for it.
 
     All methods may be called from any thread unless they say otherwise.
@@ -61,16 +59,10 @@ class Waiter(Resolver):
     ) -> None:
         super().__init__(platform, issuer, bounds, gate, counters)
         self._device = device
-        self._issuer = issuer
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # put is reentrant
         self._asleep = False
-        self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self.closing = False
         self.cause: BaseException | None = None
-
-    # Submitting ---------------------------------------------------------------
 
     def enqueue(self, pending: PendingOutput) -> None:
         """Take over an output whose copies are enqueued. Does not block."""
@@ -84,119 +76,6 @@ class Waiter(Resolver):
             self._tidy()
         if self.cause is not None:  # the thread died while this output was being submitted
             self._fail_pending(self.cause)
-
-    def watch(self, pending: PendingOutput) -> None:
-        """Resolve this output promptly and on the background thread: somebody listens."""
-        pending.needs_thread = True
-        self._habit.disturb()
-        self._hurry(pending)
-
-    def look(self, pending: PendingOutput) -> None:
-        """Settle `pending` if the device has written it and the thread may. Does not block."""
-        if pending.needs_thread:
-            return
-        self._habit.disturb()
-        if pending.batch is not None and self._gate.try_begin():
-            try:
-                self._batches.close(pending.batch)
-            finally:
-                self._gate.end()
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Resolve what the device has written, if nobody else is at it. Does not block."""
-        if self._turn.acquire(blocking=False):
-            try:
-                if not self.resolving_here():
-                    self._advance(wait=False)
-            finally:
-                self._turn.release()
-
-    def hurry_all(self) -> None:
-        """Resolve everything in flight promptly: somebody waits for room."""
-        for pending in self._in_flight():
-            pending.lingers = False
-        self._bell.put(None)
-
-    def _hurry(self, pending: PendingOutput) -> None:
-        pending.lingers = False
-        self._bell.put(None)
-
-    # Waiting for one output ---------------------------------------------------
-
-    def check_process(self) -> None:
-        """Raise `ExecutorForkedError` in a forked child, where the thread does not exist."""
-        if os.getpid() != self._pid:
-            raise ExecutorForkedError(
-                f"this executor belongs to process {self._pid}, not to its forked child "
-                f"{os.getpid()}: make an executor in the child (and start children with spawn "
-                "if they use the device)"
-            )
-
-    def wait_for(self, pending: PendingOutput, timeout: float | None) -> float | None:
-        """Bring `pending` to its result from the calling thread where that is possible.
-
-        Blocks at most `timeout` seconds and returns what is left of them; the
-        caller then waits on the future for whatever remains to be done.
-        """
-        if self.closing:
-            self.check_process()
-        self._habit.asked(pending.number)
-        start = 0.0 if timeout is None else time.perf_counter()
-        if not pending.needs_thread:
-            if timeout is None and pending.batch is not None and self._copy_here(pending):
-                return None
-            if self._await_device(pending, timeout):
-                self._resolve_here(pending)
-        if pending.future is not None:
-            self._hurry(pending)
-        return None if timeout is None else max(0.0, timeout - (time.perf_counter() - start))
-
-    def _copy_here(self, pending: PendingOutput) -> bool:
-        """Copy an output without company with a blocking call; return whether it is resolved."""
-        if not self._turn.acquire(blocking=False):
-            return False
-        try:
-            head = self._queue[0] if self._queue else None
-            if head is not pending or not self._withdraw_and_copy(pending):
-                return False
-            self._advance(until=pending)
-            return True
-        finally:
-            self._turn.release()
-
-    def _withdraw_and_copy(self, pending: PendingOutput) -> bool:
-        with self._gate:
-            if not self._batches.withdraw(pending):
-                return False
-            try:
-                with own_tensors():
-                    pending.values = [leaf.to("cpu") for leaf in pending.sources]
-            except Exception as error:  # noqa: BLE001  it fails this one output
-                pending.error = error
-            except BaseException:  # interrupted: it stays in flight
-                self._issuer.issue_small(pending, pending.sources, here=True)
-                raise
-        return True
-
-    def _resolve_here(self, pending: PendingOutput) -> None:
-        """Resolve everything up to `pending`, unless another thread is at it."""
-        if not self._turn.acquire(blocking=False):
-            return
-        try:
-            self._advance(until=pending)
-        finally:
-            self._turn.release()
-
-    def timeout_error(self, pending: PendingOutput) -> OutputTimeoutError:
-        """Return an error that says what `pending` waits for."""
-        waiting = self._in_flight()
-        at_head = bool(waiting) and waiting[0] is pending
-        lines = [f"timed out: {pending.describe(at_head)}"]
-        if waiting and not at_head:
-            lines.append(f"before it, {waiting[0].describe(True)}")
-        lines.append("it stays in flight: call result() again, or cancel()")
-        return OutputTimeoutError("; ".join(lines))
 
     # The thread ---------------------------------------------------------------
 

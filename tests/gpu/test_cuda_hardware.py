@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+
 import pytest
 import torch
 
+from omni_platforms.errors import CaptureError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.platform.selection import current_platform, reset_platform
 from tests.outputs.test_nest import DTYPES, LAYOUTS, bits, make_tensor
@@ -81,3 +86,79 @@ def test_a_thread_that_waits_does_not_keep_a_core_busy(platform):
     assert platform.synchronize_event(event)
     share = (time.thread_time() - cpu) / (time.perf_counter() - wall)
     assert share < 0.1
+
+
+def test_small_outputs_that_share_a_copy_survive_reuse(platform):
+    with AsyncOutputExecutor(platform) as outputs:
+        futures = []
+        for i in range(500):  # nobody asks, so most of them wait for company
+            futures.append(outputs.submit({"ids": torch.full((256,), i, device="cuda")}))
+            torch.full((256,), -1, device="cuda")
+        for i, future in enumerate(futures):
+            assert future.result(60)["ids"].eq(i).all()
+        assert outputs.stats().resolved == 500
+
+
+@pytest.mark.parametrize("lag", [0, 1, 5])
+def test_small_outputs_survive_whenever_they_are_asked_for(platform, lag):
+    side = platform.create_side_stream()
+    with AsyncOutputExecutor(platform) as outputs:
+        futures = []
+        for i in range(300):
+            if i % 7:
+                futures.append(outputs.submit(torch.full((256,), i, device="cuda") + 0))
+            else:
+                with platform.stream_context(side):
+                    futures.append(outputs.submit(torch.full((256,), i, device="cuda") + 0))
+            if i >= lag:
+                assert futures[i - lag].result().eq(i - lag).all()
+
+
+def test_a_capture_is_refused_or_guarded(platform):
+    static = torch.zeros(256, device="cuda")
+    with AsyncOutputExecutor(platform) as outputs:
+        outputs.submit(static, borrow=True).result(60)
+        stop = threading.Event()
+
+        def submit_all_the_time() -> None:
+            torch.cuda.set_device(0)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                while not stop.is_set():
+                    outputs.submit(torch.ones(1 << 18, device="cuda")).result(60)
+
+        graph = torch.cuda.CUDAGraph()
+        other = threading.Thread(target=submit_all_the_time)
+        allocate = torch.ones(1 << 18, device="cuda")  # the capture itself allocates nothing new
+        other.start()
+        try:
+            with outputs.capture_guard(), torch.cuda.graph(graph):
+                static.add_(allocate[:256])
+        finally:
+            stop.set()
+            other.join()
+        with torch.cuda.graph(torch.cuda.CUDAGraph()), pytest.raises(CaptureError):
+            outputs.submit(static)
+        for i in range(1, 20):
+            graph.replay()
+            futures = [outputs.submit(static, borrow=True)]
+            static.fill_(float(i))
+        assert futures[0].result(60).eq(19.0).all()
+
+
+def test_the_interpreter_may_exit_with_work_in_flight():
+    script = """
+import torch
+from omni_platforms import current_platform
+from omni_platforms.outputs import AsyncOutputExecutor
+outputs = AsyncOutputExecutor(current_platform())
+torch.cuda._sleep(int(1e9))
+future = outputs.submit(torch.ones(1 << 22, device="cuda"))
+future.add_done_callback(lambda f: print("arrived", int(f.result().sum()), flush=True))
+small = [outputs.submit(torch.ones(4, device="cuda")) for _ in range(100)]
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["arrived", str(1 << 22)]
+    assert "Error" not in done.stderr

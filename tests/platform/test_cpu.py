@@ -12,6 +12,7 @@ from omni_platforms.platform import Capability, CpuPlatform, MemoryInfo, OmniPla
 NULLS = {
     "create_side_stream": lambda p: p.create_side_stream(priority=-1),
     "current_stream": lambda p: p.current_stream("cpu"),
+    "current_stream_key": lambda p: p.current_stream_key(torch.device("cpu")),
     "device_capability": lambda p: p.device_capability(0),
     "device_uuid": lambda p: p.device_uuid(0),
     "empty_cache": lambda p: p.empty_cache(),
@@ -31,6 +32,7 @@ VALUES = {
     "device_count": lambda p: p.device_count() == 1,
     "device_name": lambda p: bool(p.device_name()),
     "is_capturing": lambda p: p.is_capturing() is False,
+    "is_current_device": lambda p: p.is_current_device(torch.device("cpu")),
     "memory_info": lambda p: 0 < p.memory_info().free <= p.memory_info().total,
     "pinned_allocation_bytes": lambda p: p.pinned_allocation_bytes(5) == 5,
     "resolve_device": lambda p: p.resolve_device() == torch.device("cpu"),
@@ -54,7 +56,7 @@ def test_no_method_is_left_out() -> None:
     methods = {
         name
         for name, member in inspect.getmembers(OmniPlatform, inspect.isfunction)
-        if not name.startswith(("_", "is_")) or name == "is_capturing"
+        if not name.startswith(("_", "is_")) or name in ("is_capturing", "is_current_device")
     }
     assert methods == {*NULLS, *VALUES, *NEED_MORE}
 
