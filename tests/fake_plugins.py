@@ -78,7 +78,9 @@ def was_imported(folder: Path, distribution: str) -> bool:
 def clean_environment(*folders: Path, **variables: str) -> dict[str, str]:
     """Return this process's environment without our variables, with `folders` importable."""
     environment = {key: text for key, text in os.environ.items() if not key.startswith("OMNI_")}
-    environment["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in folders)
+    # First, so that a fake wins; what made our own package importable stays behind them.
+    kept = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
+    environment["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *kept])
     return {**environment, **variables}
 
 
