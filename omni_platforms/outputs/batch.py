@@ -9,7 +9,7 @@ a copy and an event for 32 of them cost about 2 us each.
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -37,20 +37,17 @@ class Group:
         if self._staging is None:
             raise RuntimeError("the platform has no pinned memory left")
 
-    def take(self, index: int, small: SmallCopies) -> torch.Tensor:
-        """Return one value, with bytes of its own; the copy is done."""
+    def values(self, small: SmallCopies) -> list[torch.Tensor]:
+        """Return the values, each with bytes of its own; the copy is done."""
         if self._staging is not None:
             self._values = list(_unbind_copy(self._staging))
             small.shelve(self._staging)
             self._staging = None
-        return self._values[index]
+        return self._values
 
 
-class Share(NamedTuple):
-    """One output's part in a group."""
-
-    group: Group
-    at: int
+Share = tuple[Group, int]
+"""One leaf of an output: its group, and its place there."""
 
 
 class Batch:
@@ -85,8 +82,11 @@ class Batches:
         Returns false, with nothing changed, for what cannot travel in a group.
         """
         key = self._platform.current_stream_key(self._device)
-        if key is None or not all(is_plain(leaf, self._device) for leaf in leaves):
+        if key is None:
             return False
+        for leaf in leaves:
+            if not is_plain(leaf, self._device):
+                return False
         with self._lock:
             batch = self._open
             if batch is None:
@@ -156,9 +156,12 @@ class Batches:
 
 
 def _join(groups: dict[tuple[torch.Size, torch.dtype], Group], leaf: torch.Tensor) -> Share:
-    group = groups.setdefault((leaf.shape, leaf.dtype), Group())
+    key = (leaf.shape, leaf.dtype)
+    group = groups.get(key)
+    if group is None:
+        group = groups[key] = Group()
     group.leaves.append(leaf)
-    return Share(group, len(group.leaves) - 1)
+    return group, len(group.leaves) - 1
 
 
 def _copy_alone(pending: PendingOutput) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from omni_platforms.errors import CaptureError
-from omni_platforms.outputs.batch import Share
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.host_copy import own_tensors
@@ -186,9 +185,9 @@ class Resolver:
                     rebuild, future = head.rebuild, head.future
                     if head.done is not done or head.needs_thread or not rebuild or not future:
                         break
-                    value = rebuild([share.group.take(share.at, small) for share in head.values])
-                    head.copied = head.resolved = now
-                    head.sources = head.done = head.rebuild = head.future = None
+                    value = rebuild([group.values(small)[at] for group, at in head.values])
+                    head.copied = now
+                    head.sources = head.done = head.future = None
                     head.values = ()
                     head.finished = True
                     if future.settle(value, None):
@@ -252,11 +251,11 @@ class Resolver:
         values = list(pending.values)
         with own_tensors():
             for at in pending.staged:
-                staged = values[at]
-                if type(staged) is Share:
-                    values[at] = staged.group.take(staged.at, self._small)
+                if pending.shared:
+                    group, place = values[at]
+                    values[at] = group.values(self._small)[place]
                 else:
-                    values[at] = self._small.take(staged)
+                    values[at] = self._small.take(values[at])
         return values
 
     def _settle(self, pending: PendingOutput, value: Any, error: BaseException | None) -> None:

@@ -38,7 +38,7 @@ from omni_platforms.platform.interface import OmniPlatform
 
 logger = logging.getLogger(__name__)
 
-TIDY_AT = 16
+TIDY_AT = 32
 """At every multiple of so many outputs in flight, `submit` resolves what has arrived."""
 
 

@@ -130,12 +130,12 @@ def _record_before(self: Any, batch: Any) -> None:
         pending.done = early
 
 
-def _views(self: Any, at: int, small: Any) -> torch.Tensor:
+def _views(self: Any, small: Any) -> list[torch.Tensor]:
     if self._staging is not None:
         self._values = list(self._staging.unbind())
         small.shelve(self._staging)
         self._staging = None
-    return self._values[at]
+    return self._values
 
 
 def _close_here(self: Any, batch: Any) -> None:
@@ -150,7 +150,7 @@ MUTATIONS = {
     "the event of a batch is recorded before its copy": (
         many_of_several_kinds, Batches, "_copy_together", _record_before),
     "the results are views of the staging buffer": (
-        kept_while_others_come, Group, "take", _views),
+        kept_while_others_come, Group, "values", _views),
     "the copy is made on the stream of whoever asks": (
         asked_by_another_thread, Batches, "close", _close_here),
     "all streams look alike": (
