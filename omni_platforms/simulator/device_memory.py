@@ -45,7 +45,8 @@ class DeviceMemory:
             self._collect_pending()
             block = self._reuse(size, queue) or self._new_block(size, queue, nbytes)
             block.requested, block.users = nbytes, set()
-            self._count(block, 1)
+            self._count_allocated(block, 1)
+            self._count_active(block, 1)
             if self._scheduler.detector is not None:
                 span = Span(block.pointer, block.pointer + nbytes)
                 self._scheduler.detector.touched(queue, "allocation", span, writes=True)
@@ -78,6 +79,8 @@ class DeviceMemory:
         """Give all cached blocks back. Waits for the device."""
         with self._gate:
             self._scheduler.host_wait_for_all(self._scheduler.queues(), "empty_cache")
+            for statistics in self.statistics:
+                statistics.waits_for_all_streams += 1
             self._collect_pending()
             for blocks in self._free.values():
                 for block in blocks:
@@ -92,6 +95,7 @@ class DeviceMemory:
         for block in (b for blocks in self._free.values() for b in blocks):
             self._forget(block)
         for block, _ in self._pending:
+            self._count_active(block, -1)
             self._forget(block)
         self._free.clear()
         self._pending.clear()
@@ -119,6 +123,7 @@ class DeviceMemory:
         self._blocks.add(block)
         self.statistics[device].change("reserved_bytes", size, size)
         self.statistics[device].change("segment", 1, size)
+        self.statistics[device].segments_made += 1
         return block
 
     def _refuse(self, device: int, nbytes: int) -> None:
@@ -133,13 +138,19 @@ class DeviceMemory:
         self._blocks.remove(block)
         self.statistics[block.device].change("reserved_bytes", -block.size, block.size)
         self.statistics[block.device].change("segment", -1, block.size)
+        self.statistics[block.device].segments_given_back += 1
 
-    def _count(self, block: Block, sign: int) -> None:
+    def _count_allocated(self, block: Block, sign: int) -> None:
+        """Count what a tensor owns."""
         statistics = self.statistics[block.device]
-        for name in ("allocation", "active"):
-            statistics.change(name, sign, block.size)
-        for name in ("allocated_bytes", "active_bytes"):
-            statistics.change(name, sign * block.size, block.size)
+        statistics.change("allocation", sign, block.size)
+        statistics.change("allocated_bytes", sign * block.size, block.size)
+
+    def _count_active(self, block: Block, sign: int) -> None:
+        """Count what a tensor owns, or a stream of `record_use` may still use after its free."""
+        statistics = self.statistics[block.device]
+        statistics.change("active", sign, block.size)
+        statistics.change("active_bytes", sign * block.size, block.size)
         statistics.change("requested_bytes", sign * block.requested, block.size)
 
     # Frees --------------------------------------------------------------------
@@ -148,7 +159,7 @@ class DeviceMemory:
         block = self._blocks.find(pointer)
         if block is None:
             raise AssertionError(f"address {pointer:#x} is freed twice")
-        self._count(block, -1)
+        self._count_allocated(block, -1)
         tails = [q.last for q in block.users if q.last is not None and not q.last.done]
         if tails:
             self._pending.append((block, tails))
@@ -165,6 +176,7 @@ class DeviceMemory:
                 self._pending.append((block, tails))
 
     def _release(self, block: Block) -> None:
+        self._count_active(block, -1)
         # The allocator itself has waited for the recorded streams' uses.
         users = {queue.key for queue in block.users}
         block.accesses = [a for a in block.accesses if a.stream not in users]

@@ -11,6 +11,7 @@ import torch
 
 from omni_platforms.errors import SimulatorStateError
 from omni_platforms.simulator.driver import Driver
+from omni_platforms.simulator.module_memory import MemoryFunctions
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.runtime import Runtime
 from omni_platforms.simulator.statistics import MemoryStatistics
@@ -20,7 +21,7 @@ PRIVATE_USE_1 = 20
 """torch's number of the device type (`c10/core/DeviceType.h`)."""
 
 
-class DeviceModule(types.ModuleType):
+class DeviceModule(MemoryFunctions, types.ModuleType):
     """Devices, streams, memory and random numbers under the names that torch uses.
 
     Where an argument `device` is left out it means the calling thread's current

@@ -193,6 +193,10 @@ class Driver:
         """Return one statistic of the pinned allocator."""
         return self._pinned.statistics()[name]
 
+    def host_stats(self) -> dict[str, int]:
+        """Return all statistics of the pinned allocator."""
+        return self._pinned.statistics()
+
     def host_reset_stats(self) -> None:
         """Reset the statistics of the pinned allocator."""
         self._pinned.reset_statistics()

@@ -174,8 +174,11 @@ struct DeviceMemory final : c10::DeviceAllocator {
     fill(stats.allocated_bytes, "allocated_bytes");
     fill(stats.reserved_bytes, "reserved_bytes");
     fill(stats.requested_bytes, "requested_bytes");
-    stats.num_alloc_retries = found["num_alloc_retries"].cast<int64_t>();
-    stats.num_ooms = found["num_ooms"].cast<int64_t>();
+    auto count = [&](int64_t& counter, const char* name) { counter = found[name].cast<int64_t>(); };
+    count(stats.num_alloc_retries, "num_alloc_retries"), count(stats.num_ooms, "num_ooms");
+    count(stats.num_sync_all_streams, "num_sync_all_streams");
+    count(stats.num_device_alloc, "num_device_alloc");
+    count(stats.num_device_free, "num_device_free");
     return stats;
   }
 };

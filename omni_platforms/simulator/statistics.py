@@ -46,6 +46,9 @@ class MemoryStatistics:
         self._rows = {name: (Statistic(), Statistic(), Statistic()) for name in _NAMES}
         self.retries = 0
         self.out_of_memory = 0
+        self.waits_for_all_streams = 0
+        self.segments_made = 0
+        self.segments_given_back = 0
 
     def change(self, name: str, amount: int, block_size: int) -> None:
         """Add `amount` to the statistic `name`, for a block of `block_size` bytes."""
@@ -62,12 +65,23 @@ class MemoryStatistics:
         return self._rows[name][0].peak
 
     def report(self) -> dict[str, object]:
-        """Return everything, in the form that the C++ part expects."""
+        """Return everything, in the form that the C++ part expects.
+
+        What comes of splitting blocks, which this allocator does not do, is
+        left out: torch reports it as zero.
+        """
         rows: dict[str, object] = {
             name: tuple(statistic.row() for statistic in pools)
             for name, pools in self._rows.items()
         }
-        return {**rows, "num_alloc_retries": self.retries, "num_ooms": self.out_of_memory}
+        return {
+            **rows,
+            "num_alloc_retries": self.retries,
+            "num_ooms": self.out_of_memory,
+            "num_sync_all_streams": self.waits_for_all_streams,
+            "num_device_alloc": self.segments_made,
+            "num_device_free": self.segments_given_back,
+        }
 
     def reset_peaks(self) -> None:
         """Let each peak be the current value."""
@@ -75,8 +89,12 @@ class MemoryStatistics:
             statistic.peak = statistic.current
 
     def reset_sums(self) -> None:
-        """Let the sums and the counts of failures be zero."""
-        self.retries = self.out_of_memory = 0
+        """Let the sums and the counts of events be zero; current values and peaks stay.
+
+        The same ones as torch's CUDA allocator resets (`CUDACachingAllocator.cpp`).
+        """
+        self.retries = self.out_of_memory = self.waits_for_all_streams = 0
+        self.segments_made = self.segments_given_back = 0
         for statistic in self._all():
             statistic.allocated = statistic.freed = 0
 
