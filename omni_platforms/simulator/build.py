@@ -123,7 +123,7 @@ def cache_folder(compiler: list[str], command: list[str]) -> Path:
     """Return the folder for one combination of torch, Python, compiler, command and source."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    digest = hashlib.sha256(SOURCE.read_bytes())
+    digest = hashlib.sha256(b"".join(part.read_bytes() for part in _sources()))
     digest.update("\0".join([*command, _compiler_version(compiler)]).encode())
     tag = sys.implementation.cache_tag or "python"
     return (
@@ -132,6 +132,10 @@ def cache_folder(compiler: list[str], command: list[str]) -> Path:
         / "simulator"
         / f"torch-{torch.__version__}-{tag}-{digest.hexdigest()[:16]}"
     )
+
+
+def _sources() -> list[Path]:
+    return [SOURCE, *sorted(SOURCE.parent.glob("shim_*.h"))]
 
 
 def _standard() -> str:

@@ -34,7 +34,7 @@ class DeviceModule(MemoryFunctions, types.ModuleType):
         self._driver = driver
         self._generators = generators
         self.Stream = _stream_class(self._index, driver)
-        self.Event = _event_class(runtime.name)
+        self.Event = _event_class(runtime.name, driver)
         self.default_generators = generators.generators
 
     def _index(self, device: Any = None) -> int:
@@ -236,7 +236,7 @@ def _stream_class(index_of: Callable[[Any], int], driver: Driver) -> type[torch.
     return Stream
 
 
-def _event_class(name: str) -> type[torch.Event]:
+def _event_class(name: str, driver: Driver) -> type[torch.Event]:
     class Event(torch.Event):
         """An event of a simulated device."""
 
@@ -244,12 +244,27 @@ def _event_class(name: str) -> type[torch.Event]:
             cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
         ) -> Event:
             """Make an event that is not recorded yet."""
-            return super().__new__(
+            made = super().__new__(
                 cls,
                 device=name,
                 enable_timing=enable_timing,
                 blocking=blocking,
                 interprocess=interprocess,
             )
+            made.has_timing = enable_timing
+            return made
+
+        has_timing: bool
+
+        def elapsed_time(self, end: Any) -> float:
+            """Return the milliseconds to `end`, which must be complete, as must this event.
+
+            `torch.Event` has this for its own exact type only.
+            """
+            if not (self.has_timing and getattr(end, "has_timing", False)):
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            if not (self.event_id and end.event_id):
+                raise ValueError("Both events must be recorded before their time is asked for.")
+            return driver.event_elapsed(self.event_id, end.event_id)
 
     return Event

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 
+import torch
+
 from omni_platforms.simulator.runtime import Runtime
 from omni_platforms.simulator.task import Queue, Span, StreamKey
 
@@ -31,6 +33,10 @@ class Driver:
     def device_count(self) -> int:
         """Count the devices."""
         return self._runtime.device_count
+
+    def supported_dtypes(self) -> frozenset[torch.dtype]:
+        """Return the types of numbers that the devices have."""
+        return self._runtime.dtypes
 
     def get_device(self) -> int:
         """Return the calling thread's current device."""

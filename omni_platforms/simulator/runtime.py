@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
 from omni_platforms.simulator.device_memory import DeviceMemory
+from omni_platforms.simulator.dtypes import COMPUTED
 from omni_platforms.simulator.events import EventTable
 from omni_platforms.simulator.gate import Gate
 from omni_platforms.simulator.pinned_memory import PinnedMemory
@@ -16,8 +19,15 @@ from omni_platforms.simulator.threads import CurrentDevices
 class Runtime:
     """Streams, events, memory and threads of one simulated accelerator."""
 
-    def __init__(self, name: str, device_count: int, memory_limit: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        device_count: int,
+        memory_limit: int,
+        dtypes: frozenset[torch.dtype] = COMPUTED,
+    ) -> None:
         self.name = name
+        self.dtypes = dtypes
         self.device_count = device_count
         self.gate = Gate()
         self.threads = CurrentDevices(device_count)

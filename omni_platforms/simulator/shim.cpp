@@ -17,54 +17,11 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <pybind11/pybind11.h>
 #include <torch/library.h>
 
-namespace py = pybind11;
-using c10::Device, c10::DeviceIndex, c10::DeviceType, c10::Stream;
-using Key = std::pair<int, int64_t>;  // (device, stream id)
-
-template <>  // without the weight of pybind11/stl.h
-struct pybind11::detail::type_caster<Key> : tuple_caster<std::pair, int, int64_t> {};
-
-static constexpr auto kSim = DeviceType::PrivateUse1;
-static PyObject* driver = nullptr;  // never released: it must outlive every tensor of the device
-
-template <typename R, typename... A>
-R call(const char* name, A... args) {
-  py::gil_scoped_acquire gil;
-  py::error_scope keep;  // memory may be freed while a Python exception is in flight
-  if constexpr (std::is_void_v<R>) {
-    py::handle(driver).attr(name)(args...);
-  } else {
-    return py::handle(driver).attr(name)(args...).template cast<R>();
-  }
-}
-
-// For callers that must not see an exception: destructors, noexcept functions, interpreter exit.
-template <typename F>
-void quiet(F function) noexcept {
-  if (!Py_IsInitialized() || !driver) return;
-  try {
-    function();
-  } catch (py::error_already_set& error) {
-    py::gil_scoped_acquire gil;
-    error.discard_as_unraisable("omni_platforms.simulator");
-  }
-}
-
-static int64_t address(const void* pointer) { return reinterpret_cast<int64_t>(pointer); }
-static void* pointer(int64_t address) { return reinterpret_cast<void*>(address); }
-static Device device(int index) { return Device(kSim, (DeviceIndex)index); }
-static Device current() { return device(call<int>("get_device")); }
-static DeviceIndex device_count() {
-  DeviceIndex count = 0;
-  quiet([&] { count = (DeviceIndex)call<int>("device_count"); });
-  return count;
-}
-static Stream stream(Key key) { return Stream(Stream::UNSAFE, device(key.first), key.second); }
-static int index_of(const Stream& s) { return s.device_index(); }
-static int64_t id_of(const Stream& s) { return s.id(); }
+#include "shim_autocast.h"
+#include "shim_call.h"
+#include "shim_dtypes.h"
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceType type() const override { return kSim; }
@@ -75,6 +32,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void setDevice(Device d) const override { call<void>("set_device", (int)d.index()); }
   void uncheckedSetDevice(Device d) const noexcept override { quiet([&] { setDevice(d); }); }
   DeviceIndex deviceCount() const noexcept override { return device_count(); }
+#if __has_include(<c10/core/DeviceCapability.h>)  // torch 2.10
+  c10::DeviceCapability getDeviceCapability(Device) const { return capability(); }
+#endif
 
   Stream getStream(Device d) const override {
     return stream(call<Key>("get_stream", (int)d.index()));
@@ -266,6 +226,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 static at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                         std::optional<at::Layout>, std::optional<Device> where,
                         std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  check_dtype(c10::dtype_or_default(dtype));
   c10::DeviceGuard guard(where && where->has_index() ? *where : current());
   return at::detail::empty_generic(size, &device_memory,
                                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -274,6 +235,7 @@ static at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtyp
 static at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                                 std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                                 std::optional<Device> where, std::optional<bool>) {
+  check_dtype(c10::dtype_or_default(dtype));
   c10::DeviceGuard guard(where && where->has_index() ? *where : current());
   return at::detail::empty_strided_generic(size, stride, &device_memory,
                                            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -294,9 +256,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 PYBIND11_MODULE(omni_simulator_shim, m) {
   m.def("install", [](py::object object) {
     driver = object.release().ptr();
+    supported_dtypes = bits_of(py::handle(driver).attr("supported_dtypes")());
     c10::impl::DeviceGuardImplRegistrar registrar(kSim, new Guard());
     c10::SetAllocator(kSim, &device_memory, 0);
     at::setHostAllocator(kSim, &pinned_memory, 0);
     at::RegisterPrivateUse1HooksInterface(new Hooks());
   });
+  m.def("autocast", autocast);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import torch
 from torch.utils import backend_registration
 
 from omni_platforms.errors import SimulatorStateError
-from omni_platforms.simulator import exploration
+from omni_platforms.simulator import dtypes, exploration
 from omni_platforms.simulator.build import load_shim
 from omni_platforms.simulator.device_module import DeviceModule
 from omni_platforms.simulator.driver import Driver
@@ -31,6 +32,7 @@ class _Arguments:
     name: str
     device_count: int
     memory_limit: int
+    unsupported_dtypes: frozenset[torch.dtype] = frozenset()
 
 
 class Simulation:
@@ -40,7 +42,12 @@ class Simulation:
         self._arguments = arguments
         self.name = arguments.name
         """torch's device type."""
-        self.runtime = Runtime(arguments.name, arguments.device_count, arguments.memory_limit)
+        self.runtime = Runtime(
+            arguments.name,
+            arguments.device_count,
+            arguments.memory_limit,
+            dtypes.supported(arguments.unsupported_dtypes),
+        )
         generators = DefaultGenerators(arguments.device_count)
         driver = Driver(self.runtime)
         shim = load_shim()  # raises before torch's state is changed
@@ -51,7 +58,7 @@ class Simulation:
         torch._register_device_module(self.name, self.module)  # type: ignore[no-untyped-call]
         sys.modules[self.module.__name__] = self.module
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
-        self._registration = Registration(self.runtime, generators)
+        self._registration = Registration(self.runtime, generators, shim)
 
     def __repr__(self) -> str:
         return f"<Simulation {self.name!r}, {self._arguments.device_count} devices>"
@@ -123,18 +130,25 @@ _lock = threading.Lock()
 
 
 def simulate(
-    name: str = "sim", device_count: int = 2, *, memory_limit: int = 1 << 30
+    name: str = "sim",
+    device_count: int = 2,
+    *,
+    memory_limit: int = 1 << 30,
+    unsupported_dtypes: Iterable[torch.dtype] = (),
 ) -> Simulation:
     """Give this process a simulated accelerator `name` with `device_count` devices.
 
-    `memory_limit` is each device's memory in bytes. The first call in a fresh
+    `memory_limit` is each device's memory in bytes. A tensor of one of the
+    `unsupported_dtypes` (or of a type without CPU kernels) is refused with a
+    `TypeError`, and missing from `torch.accelerator.get_device_capability()`.
+    The first call in a fresh
     environment compiles the C++ part (10 to 20 s). A second call with the same
     arguments returns the same object. Raises `SimulatorStateError` for other
     arguments, as torch takes one such device for each process, and
     `CompilerMissingError` or `ShimBuildError` where the C++ part cannot be built.
     """
     global _installed
-    arguments = _Arguments(name, device_count, memory_limit)
+    arguments = _Arguments(name, device_count, memory_limit, frozenset(unsupported_dtypes))
     with _lock:
         if _installed is None:
             _check(arguments)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from omni_platforms.simulator.operators import special
+from omni_platforms.simulator.operators import autocast, special
 from omni_platforms.simulator.operators.copies import Copies
 from omni_platforms.simulator.operators.fallback import Fallback
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
@@ -30,13 +31,14 @@ _NATIVE = {  # in the C++ part
 class Registration:
     """Keeps the registrations alive; torch drops them with this object."""
 
-    def __init__(self, runtime: Runtime, generators: DefaultGenerators) -> None:
+    def __init__(self, runtime: Runtime, generators: DefaultGenerators, shim: ModuleType) -> None:
         library: Any = torch.library.Library  # torch gives it no types
         self._everything = library("_", "IMPL")
         self._aten = library("aten", "IMPL")
         self._fallback = Fallback(runtime, generators)
         self._everything.fallback(self._fallback, _KEY)
-        self._everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+        self._everything.fallback(torch.library.fallthrough_kernel, autocast.KEY)
+        autocast.register(shim, self._aten)
         mine = dict(self._kernels(runtime))
         for name, kernel in mine.items():
             self._aten.impl(name, kernel, _KEY)
