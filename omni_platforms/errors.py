@@ -23,7 +23,8 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- CompilerMissingError (RuntimeError)     no C++ compiler to build the simulator with
     |   |-- ShimBuildError (RuntimeError)           the compiler, or loading what it built, failed
     |   |-- SimulatorStateError (RuntimeError)      a call that this process's simulation refuses
-    |   `-- SimulatedFaultError (RuntimeError)      a queued operation failed on a simulated device
+    |   |-- SimulatedFaultError (RuntimeError)      a queued operation failed on a simulated device
+    |   `-- SimulatedCaptureError (RuntimeError)    a call that a simulated graph capture refuses
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -124,6 +125,10 @@ class SimulatorStateError(SimulatorError, RuntimeError):
 
 class SimulatedFaultError(SimulatorError, RuntimeError):
     """An operation queued on a simulated device failed; seen at a later wait of the host."""
+
+
+class SimulatedCaptureError(SimulatorError, RuntimeError):
+    """A graph of a simulated device: captured wrongly, or a call that a capture forbids."""
 
 
 class DemoError(OmniError, ValueError):

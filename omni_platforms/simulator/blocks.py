@@ -6,6 +6,7 @@ import ctypes
 
 import torch
 
+from omni_platforms.simulator.graphs.pool import GraphPool
 from omni_platforms.simulator.races import Access
 from omni_platforms.simulator.task import Queue, Span, Task
 
@@ -27,6 +28,8 @@ class Block:
         self.device = device
         self.queue = queue
         self.requested = 0
+        self.pool: GraphPool | None = None
+        """The graphs that the block belongs to, where it was allocated in a capture."""
         self.users: set[Queue] = set()
         self.accesses: list[Access] = []
         fill_with_poison(self.pointer, size)

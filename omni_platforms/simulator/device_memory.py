@@ -16,6 +16,7 @@ import torch
 from omni_platforms.simulator.addresses import AddressMap
 from omni_platforms.simulator.blocks import Block, fill_with_poison
 from omni_platforms.simulator.gate import Gate
+from omni_platforms.simulator.graphs.pool import GraphPool
 from omni_platforms.simulator.scheduler import Scheduler
 from omni_platforms.simulator.statistics import MemoryStatistics
 from omni_platforms.simulator.task import Queue, Span, Task
@@ -34,6 +35,7 @@ class DeviceMemory:
         self._blocks: AddressMap[Block] = AddressMap()
         self._free: dict[tuple[Queue, int], list[Block]] = defaultdict(list)
         self._pending: list[tuple[Block, list[Task]]] = []
+        self._orphans: list[Block] = []
 
     def allocate(self, nbytes: int, queue: Queue) -> int:
         """Return the address of `nbytes` of undefined memory for use on `queue`.
@@ -47,7 +49,7 @@ class DeviceMemory:
             block.requested, block.users = nbytes, set()
             self._count_allocated(block, 1)
             self._count_active(block, 1)
-            if self._scheduler.detector is not None:
+            if self._scheduler.detector is not None and queue.capture is None:
                 span = Span(block.pointer, block.pointer + nbytes)
                 self._scheduler.detector.touched(queue, "allocation", span, writes=True)
             return block.pointer
@@ -86,6 +88,9 @@ class DeviceMemory:
                 for block in blocks:
                     self._forget(block)
             self._free.clear()
+            for block in self._orphans:
+                self._forget(block)
+            self._orphans.clear()
 
     def start_run(self) -> None:
         """Drop all cached blocks and counts at the start of a run; nothing may be queued.
@@ -94,6 +99,9 @@ class DeviceMemory:
         """
         for block in (b for blocks in self._free.values() for b in blocks):
             self._forget(block)
+        for block in self._orphans:
+            self._forget(block)
+        self._orphans.clear()
         for block, _ in self._pending:
             self._count_active(block, -1)
             self._forget(block)
@@ -109,17 +117,20 @@ class DeviceMemory:
     # Blocks -------------------------------------------------------------------
 
     def _reuse(self, size: int, queue: Queue) -> Block | None:
-        cached = self._free[queue, size]
+        capture = queue.capture
+        cached = (self._free if capture is None else capture.pool.free)[queue, size]
         return cached.pop() if cached else None
 
     def _new_block(self, size: int, queue: Queue, nbytes: int) -> Block:
         device = queue.key[0]
-        if self.reserved(device) + size > self.limit:
+        self._scheduler.captures.check_growth("new device memory", queue)
+        if self.reserved(device) + size > self.limit and queue.capture is None:
             self.statistics[device].retries += 1
             self.release_cached()
         if self.reserved(device) + size > self.limit:
             self._refuse(device, nbytes)
         block = Block(size, device, queue)
+        block.pool = None if queue.capture is None else queue.capture.pool
         self._blocks.add(block)
         self.statistics[device].change("reserved_bytes", size, size)
         self.statistics[device].change("segment", 1, size)
@@ -160,11 +171,36 @@ class DeviceMemory:
         if block is None:
             raise AssertionError(f"address {pointer:#x} is freed twice")
         self._count_allocated(block, -1)
+        for queue in (block.queue, *block.users):
+            if queue.capture is not None and block.pool is not queue.capture.pool:
+                # The free is no part of the graph, and its poison must not be.
+                queue.capture.after_end.append(lambda: self._settle(block))
+                return
+        self._settle(block)
+
+    def _settle(self, block: Block) -> None:
+        """Release a freed block, now or when its streams are past it."""
+        if block.pool is not None:
+            self._give_to_pool(block, block.pool)
+            return
         tails = [q.last for q in block.users if q.last is not None and not q.last.done]
         if tails:
             self._pending.append((block, tails))
         else:
             self._release(block)
+
+    def _give_to_pool(self, block: Block, pool: GraphPool) -> None:
+        """Keep the block for the graphs that use its address at each replay."""
+        self._count_active(block, -1)
+        if block.queue.capture is not None and not block.users:
+            self._poison(block)  # a part of the graph, in the order of its stream
+        pool.put_back(block)
+        if not pool.graphs:
+            self.adopt(pool)
+
+    def adopt(self, pool: GraphPool) -> None:
+        """Take the free blocks of a pool without graphs; `release_cached` gives them back."""
+        self._orphans += pool.take_all()
 
     def _collect_pending(self) -> None:
         """Release the blocks whose recorded streams have got past their uses."""
@@ -180,6 +216,10 @@ class DeviceMemory:
         # The allocator itself has waited for the recorded streams' uses.
         users = {queue.key for queue in block.users}
         block.accesses = [a for a in block.accesses if a.stream not in users]
+        self._poison(block)
+        self._free[block.queue, block.size].append(block)
+
+    def _poison(self, block: Block) -> None:
         pointer, size = block.pointer, block.size
         self._scheduler.submit(
             block.queue,
@@ -187,4 +227,3 @@ class DeviceMemory:
             lambda: fill_with_poison(pointer, size),
             writes=(block.span,),
         )
-        self._free[block.queue, size].append(block)

@@ -11,6 +11,7 @@ import torch
 
 from omni_platforms.errors import SimulatorStateError
 from omni_platforms.simulator.driver import Driver
+from omni_platforms.simulator.module_graphs import GraphFunctions
 from omni_platforms.simulator.module_memory import MemoryFunctions
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.runtime import Runtime
@@ -21,7 +22,7 @@ PRIVATE_USE_1 = 20
 """torch's number of the device type (`c10/core/DeviceType.h`)."""
 
 
-class DeviceModule(MemoryFunctions, types.ModuleType):
+class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
     """Devices, streams, memory and random numbers under the names that torch uses.
 
     Where an argument `device` is left out it means the calling thread's current

@@ -10,11 +10,12 @@ import ctypes
 
 import torch
 
+from omni_platforms.simulator.graphs.calls import GraphCalls
 from omni_platforms.simulator.runtime import Runtime
 from omni_platforms.simulator.task import Queue, Span, StreamKey
 
 
-class Driver:
+class Driver(GraphCalls):
     """Answers torch for one `Runtime`. Called on any thread, with the GIL held."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -53,6 +54,7 @@ class Driver:
     def device_synchronize(self, device: int) -> None:
         """Block the host until all streams of `device` are done."""
         device = self._threads.resolve(device)
+        self._scheduler.captures.check_device(device)
         self._scheduler.host_wait_for_all(self._scheduler.queues(device), f"device {device}")
 
     # Streams ------------------------------------------------------------------
@@ -75,16 +77,19 @@ class Driver:
 
     def stream_query(self, device: int, number: int) -> bool:
         """Whether all work of the stream is done. Does not block."""
-        return self._scheduler.poll(self._queue(device, number).last)
+        queue = self._queue(device, number)
+        self._scheduler.captures.check_host_call(f"a query of {queue}", queue.capture)
+        return self._scheduler.poll(queue.last)
 
     def stream_synchronize(self, device: int, number: int) -> None:
         """Block the host until all work of the stream is done."""
         queue = self._queue(device, number)
+        self._scheduler.captures.check_host_call(f"a wait for {queue}", queue.capture)
         self._scheduler.host_wait(queue.last, str(queue))
 
     def stream_is_capturing(self, device: int, number: int) -> bool:
-        """Whether the stream records a graph: never, so far."""
-        return False
+        """Whether the stream captures a graph."""
+        return self._queue(device, number).capture is not None
 
     def stream_native_handle(self, device: int, number: int) -> int:
         """Return the vendor's handle of the stream, which here is its number."""

@@ -52,7 +52,8 @@ class EventTable:
         """Make `queue` wait for the latest record of the event; later records do not matter."""
         task = self._task(number)
         if task is not None:
-            other = None if task.queue is queue else task
+            on_it = task.queue is queue and queue.capture is None
+            other = None if on_it else task
             self._scheduler.submit(queue, f"wait for event {number}", None, waits_for=other)
 
     def query(self, number: int) -> bool:

@@ -7,6 +7,7 @@ block goes to the next owner only when no queued task touches it any more.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 from omni_platforms.errors import HostRegistrationError
 from omni_platforms.simulator.addresses import AddressMap
@@ -19,8 +20,9 @@ from omni_platforms.simulator.task import Task
 class PinnedMemory:
     """All pinned memory of the process. Any thread may call any method."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, check_growth: Callable[[str], None]) -> None:
         self._gate = gate
+        self._check_growth = check_growth
         self._used: AddressMap[PinnedBlock] = AddressMap()
         self._free: dict[int, list[PinnedBlock]] = defaultdict(list)
         self._active = Statistic()
@@ -57,6 +59,7 @@ class PinnedMemory:
     def register(self, pointer: int, nbytes: int) -> None:
         """Pin existing memory. Raises `HostRegistrationError` for memory that is pinned."""
         with self._gate:
+            self._check_growth("a registration of host memory")
             if self._used.overlaps(pointer, nbytes):
                 raise HostRegistrationError(
                     f"{nbytes} bytes at {pointer:#x} are pinned already, at least in part. "
@@ -126,6 +129,7 @@ class PinnedMemory:
         return None
 
     def _new_block(self, size: int) -> PinnedBlock:
+        self._check_growth("new pinned memory")
         storage = new_storage(size)
         fill_with_poison(storage.data_ptr(), size)
         self._reserved.change(size)

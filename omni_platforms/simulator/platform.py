@@ -31,6 +31,7 @@ class SimulatedPlatform(AcceleratorPlatform):
             Capability.MEMORY_INFO,
             Capability.DEVICE_UUID,
             Capability.DEVICE_CAPABILITY,
+            Capability.GRAPH_CAPTURE,
         }
     )
 
@@ -62,6 +63,11 @@ class SimulatedPlatform(AcceleratorPlatform):
     def memory_info(self, device: DeviceLike = None) -> MemoryInfo | None:
         """Return free and total memory of `device` in bytes."""
         return MemoryInfo(*self._module.mem_get_info(self.resolve_device(device)))
+
+    def is_capturing(self, device: DeviceLike = None) -> bool:
+        """Whether the calling thread's current stream on `device` captures a graph."""
+        index = -1 if device is None else self.resolve_device(device).index
+        return self._runtime.current_queue(index).capture is not None
 
     def register_host_memory(self, buffer: Any) -> RegisteredHostMemory | None:
         """Pin the existing memory of `buffer` (a writable buffer or CPU tensor).

@@ -8,6 +8,7 @@ from omni_platforms.simulator.device_memory import DeviceMemory
 from omni_platforms.simulator.dtypes import COMPUTED
 from omni_platforms.simulator.events import EventTable
 from omni_platforms.simulator.gate import Gate
+from omni_platforms.simulator.graphs.table import GraphTable
 from omni_platforms.simulator.pinned_memory import PinnedMemory
 from omni_platforms.simulator.policy import Policy
 from omni_platforms.simulator.races import Access, Race, RaceDetector
@@ -33,12 +34,14 @@ class Runtime:
         self.threads = CurrentDevices(device_count)
         self.scheduler = Scheduler(self.gate)
         self.memory = DeviceMemory(self.gate, self.scheduler, device_count, memory_limit)
-        self.pinned = PinnedMemory(self.gate)
+        self.pinned = PinnedMemory(self.gate, self._check_growth)
+        self.graphs = GraphTable(self.gate, self.scheduler, self.memory)
         self.events = EventTable(self.gate, self.scheduler)
 
     def start_run(self, policy: Policy, *, detect_races: bool) -> None:
         """Finish what is queued, forget what failed, and begin anew under `policy`."""
         with self.gate:
+            self.graphs.start_run()
             self.scheduler.finish()
             detector = RaceDetector(self._accesses_at) if detect_races else None
             self.scheduler.start(policy, detector)
@@ -50,6 +53,9 @@ class Runtime:
     def current_queue(self, device: int = -1) -> Queue:
         """Return the calling thread's current stream on `device` (negative: the current one)."""
         return self.scheduler.queue(self.threads.stream(device))
+
+    def _check_growth(self, what: str) -> None:
+        self.scheduler.captures.check_growth(what, self.current_queue())
 
     def wait_for_everything(self) -> None:
         """Block the host until all devices are done. Raises what failed."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from omni_platforms.errors import SimulatedFaultError
 from omni_platforms.simulator.gate import Gate
+from omni_platforms.simulator.graphs.captures import Captures
 from omni_platforms.simulator.isolation import isolated
 from omni_platforms.simulator.policy import Policy
 from omni_platforms.simulator.races import RaceDetector
@@ -26,6 +27,7 @@ class Scheduler:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self.captures = Captures()
         self.start(Policy(), None)
 
     def start(self, policy: Policy, detector: RaceDetector | None) -> None:
@@ -82,11 +84,17 @@ class Scheduler:
     ) -> Task:
         """Put a task at the end of `queue` and return it; it may have run already.
 
-        It runs after `waits_for`, a task of another stream.
+        It runs after `waits_for`, a task of another stream. On a stream that
+        captures a graph it is only written down.
         """
         with self._gate:
+            capture = self.captures.of(queue, waits_for)
             task = Task(self._submitted, queue, label, run, waits_for, reads, writes)
             self._submitted += 1
+            if capture is not None:
+                capture.record(task)
+                self.timeline.host(f"captures {task}")
+                return task
             self.timeline.enqueued(task)
             if self.detector is not None:
                 self.detector.enqueued(task)
@@ -144,12 +152,14 @@ class Scheduler:
         Raises `SimulatedFaultError` for an operation that failed meanwhile.
         """
         with self._gate:
+            self.captures.check_host_call(f"a wait ({what})", task.capture if task else None)
             self.host_waits[threading.get_ident()] += 1
             self._wait(task, what)
 
     def host_wait_for_all(self, queues: list[Queue], what: str) -> None:
         """Block the host until all that `queues` hold is done; one wait, as the host sees it."""
         with self._gate:
+            self.captures.check_host_call(f"a wait ({what})")
             self.host_waits[threading.get_ident()] += 1
             for queue in queues:
                 self._wait(queue.last, what)
@@ -171,6 +181,7 @@ class Scheduler:
         if task is None:
             return True
         with self._gate:
+            self.captures.check_host_call(f"a query ({task})", task.capture)
             queue = task.queue
             if not task.done:
                 queue.polls += 1

@@ -22,6 +22,7 @@
 #include "shim_autocast.h"
 #include "shim_call.h"
 #include "shim_dtypes.h"
+#include "shim_graph.h"
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceType type() const override { return kSim; }
@@ -261,6 +262,7 @@ PYBIND11_MODULE(omni_simulator_shim, m) {
     c10::SetAllocator(kSim, &device_memory, 0);
     at::setHostAllocator(kSim, &pinned_memory, 0);
     at::RegisterPrivateUse1HooksInterface(new Hooks());
+    register_graphs();
   });
   m.def("autocast", autocast);
 }

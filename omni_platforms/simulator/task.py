@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from omni_platforms.simulator.graphs.capture import Capture
 
 StreamKey = tuple[int, int]
 """A device and the number of a stream on it; 0 is the device's default stream."""
@@ -23,7 +26,18 @@ class Span(NamedTuple):
 class Task:
     """One operation on a stream. It runs as a whole, when the scheduler says so."""
 
-    __slots__ = ("clock", "done", "label", "number", "queue", "reads", "run", "waits_for", "writes")
+    __slots__ = (
+        "capture",
+        "clock",
+        "done",
+        "label",
+        "number",
+        "queue",
+        "reads",
+        "run",
+        "waits_for",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -44,6 +58,8 @@ class Task:
         self.writes = writes
         self.done = False
         self.clock: Clock = {}
+        self.capture: Capture | None = None
+        """The graph capture that the task was written down in, where it was not enqueued."""
 
     def __str__(self) -> str:
         return f"#{self.number} {self.label} on {self.queue}"
@@ -52,7 +68,7 @@ class Task:
 class Queue:
     """One stream: the tasks that wait in it, in the order in which they must run."""
 
-    __slots__ = ("clock", "key", "last", "polls", "priority", "running", "tasks")
+    __slots__ = ("capture", "clock", "key", "last", "polls", "priority", "running", "tasks")
 
     def __init__(self, key: StreamKey, priority: int = 0) -> None:
         self.key = key
@@ -62,6 +78,8 @@ class Queue:
         self.running = False
         self.polls = 0
         self.clock: Clock = {}
+        self.capture: Capture | None = None
+        """The graph capture that this stream takes part in now."""
 
     def __str__(self) -> str:
         return f"stream {self.key[0]}.{self.key[1]}"

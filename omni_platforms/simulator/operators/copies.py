@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 
 from omni_platforms.simulator.blocks import fill_with_poison
+from omni_platforms.simulator.graphs.captures import refuse_pageable
 from omni_platforms.simulator.operators.regions import (
     Region,
     device_region,
@@ -82,6 +83,8 @@ class Copies:
     def _to_device(self, source: torch.Tensor, target: torch.Tensor, non_blocking: bool) -> None:
         pinned = source.is_pinned()
         late = pinned and _is_direct(source, target)
+        if not late:
+            refuse_pageable(self._runtime.current_queue(target.device.index), "a copy to device")
         if not late:  # staged: the host's memory may change as soon as the call is over
             source = source.detach().clone()
         task = self._scheduler.submit(
@@ -99,10 +102,15 @@ class Copies:
     def _to_host(self, source: torch.Tensor, target: torch.Tensor, non_blocking: bool) -> None:
         pinned = target.is_pinned()
         late = non_blocking and pinned and _is_direct(target, source)
-        if late:
+        queue = self._runtime.current_queue(source.device.index)
+        if late and queue.capture is not None:
+            queue.capture.before_replay.append(lambda: self._scribble(target))
+        elif late:
             self._scribble(target)
+        elif not pinned:
+            refuse_pageable(queue, "a copy to host")
         task = self._scheduler.submit(
-            self._runtime.current_queue(source.device.index),
+            queue,
             "copy to host",
             _copier(self._device(source), host_region(target)),
             reads=spans(source),
@@ -126,7 +134,9 @@ class Copies:
         """
         block = self._runtime.pinned.find(target.data_ptr())
         with self._runtime.gate:
-            if block is not None and not block.unfinished() and target.is_contiguous():
+            if block is None or any(task.capture is None for task in block.unfinished()):
+                return
+            if target.is_contiguous():
                 fill_with_poison(target.data_ptr(), target.numel() * target.element_size())
 
 

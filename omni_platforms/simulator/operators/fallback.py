@@ -110,7 +110,16 @@ class Fallback:
         kwargs = tree_map(self._freeze(call), keywords)
         if not randomness.is_random(op):
             return lambda: op(*tree_map(_thaw, args), **tree_map(_thaw, kwargs))
-        seed = self._generators.draw_seed(kwargs.get("generator"), call.device)
+        generator = kwargs.get("generator")
+        seed = self._generators.draw_seed(generator, call.device)
+
+        def draw() -> None:
+            nonlocal seed
+            seed = self._generators.draw_seed(generator, call.device)
+
+        capture = self._runtime.current_queue(call.device).capture
+        if capture is not None:
+            capture.before_replay.append(draw)
 
         def run() -> Any:
             if randomness.takes_generator(op):

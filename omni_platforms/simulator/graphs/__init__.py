@@ -1,0 +1,1 @@
+"""Graph capture and replay on a simulated device."""
