@@ -116,6 +116,7 @@ def test_memory_inside_a_graph_is_reused_in_the_order_of_its_stream(sim: Simulat
             value = value + 1
         return value
 
+    gc.collect()
     acc.empty_cache()
     before = acc.memory_reserved()
     graph, output = capture(work)
@@ -164,6 +165,7 @@ def test_memory_of_before_that_is_freed_in_a_capture_is_no_part_of_it(sim: Simul
 
 
 def test_a_graph_that_is_dropped_gives_its_memory_back(sim: Simulation) -> None:
+    gc.collect()
     acc.empty_cache()
     before = acc.memory_reserved()
     source = torch.ones(100, device=D)

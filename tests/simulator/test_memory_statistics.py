@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
@@ -35,6 +37,7 @@ COUNTS = (
 @pytest.fixture
 def clean(sim: Simulation) -> Simulation:
     """No cached memory; sums, counts and peaks start here."""
+    gc.collect()  # tensors of failures that earlier tests caught
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats()
     torch.accelerator.reset_accumulated_memory_stats()
