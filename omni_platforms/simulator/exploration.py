@@ -1,9 +1,10 @@
 """Runs one piece of stream code under many schedules, and tells which ones break it.
 
 The family of schedules is small and enough for every bug that two unordered
-tasks make: all eager, all lazy, and each stream lazy alone. If a task of
-stream s should have been waited for and is not, then with s alone lazy the
-other side comes first, each time. Random schedules are for bugs of more than
+tasks make: all eager, all lazy, each stream lazy alone, and each stream eager
+alone. If a task of stream s should have been waited for by a task of stream t
+and is not, then with t alone eager the other side comes first, each time: what
+nothing demands does not run, and t does not demand it. Random schedules are for bugs of more than
 two parts. A condition: what the code enqueues does not depend on the schedule,
 except through queries.
 """
@@ -77,6 +78,7 @@ def _family(streams: list[StreamKey], seeds: int) -> Iterator[str]:
     yield "lazy"
     for device, number in streams:
         yield f"lazy:{device}.{number}"
+        yield f"only:{device}.{number}"
     for seed in range(seeds):
         yield f"random:{seed}"
 

@@ -5,6 +5,7 @@ A schedule has a name, so that it can be printed and run again:
 - `eager`: every task runs as soon as it is enqueued, the order that hides bugs;
 - `lazy`: a task runs only when a wait of the host or of a stream demands it;
 - `lazy:0.1` or `lazy:0.1,0.2`: only these streams (device.number) are lazy;
+- `only:0.1`: all streams are lazy but this one;
 - `random:7`: after each enqueue, tasks of random streams run; 7 is the seed.
 """
 
@@ -56,6 +57,18 @@ class LazyPolicy(Policy):
         return self._streams is None or queue.key in self._streams
 
 
+class OnlyPolicy(Policy):
+    """Runs the tasks of one stream as soon as they are enqueued, all others on demand."""
+
+    def __init__(self, stream: StreamKey) -> None:
+        self._stream = stream
+        self.name = f"only:{stream[0]}.{stream[1]}"
+
+    def is_lazy(self, queue: Queue) -> bool:
+        """Whether the tasks of `queue` wait until they are demanded."""
+        return queue.key != self._stream
+
+
 class RandomPolicy(Policy):
     """After each enqueue, runs first tasks of random streams; equal seeds do the same."""
 
@@ -87,6 +100,8 @@ def policy_named(name: str) -> Policy:
             return LazyPolicy()
         if kind == "lazy":
             return LazyPolicy(frozenset(_stream_key(part) for part in rest.split(",")))
+        if kind == "only":
+            return OnlyPolicy(_stream_key(rest))
         if kind == "random":
             return RandomPolicy(int(rest))
     except ValueError as error:
@@ -101,6 +116,6 @@ def _stream_key(text: str) -> StreamKey:
 
 def _refusal(name: str) -> str:
     return (
-        f"{name!r} is not a schedule. Use 'eager', 'lazy', 'lazy:<device>.<stream>,...' "
-        "or 'random:<seed>'."
+        f"{name!r} is not a schedule. Use 'eager', 'lazy', 'lazy:<device>.<stream>,...', "
+        "'only:<device>.<stream>' or 'random:<seed>'."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from omni_platforms.simulator.races import Race
 from omni_platforms.simulator.runtime import Runtime
 
 if TYPE_CHECKING:
+    from omni_platforms.simulator.collectives.communicator import Communicator
     from omni_platforms.simulator.platform import SimulatedPlatform
 
 
@@ -69,6 +70,15 @@ class Simulation:
         from omni_platforms.simulator.platform import SimulatedPlatform
 
         return SimulatedPlatform(self.runtime)
+
+    def communicator(self, devices: Sequence[int] | None = None) -> Communicator:
+        """Return collectives between `devices` of this process (all of them, for `None`).
+
+        For several processes there is a backend of `torch.distributed` for the device.
+        """
+        from omni_platforms.simulator.collectives.communicator import Communicator
+
+        return Communicator(self.runtime, devices or range(self._arguments.device_count))
 
     # Runs ---------------------------------------------------------------------
 

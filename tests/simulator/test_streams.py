@@ -221,7 +221,7 @@ def test_copies_between_devices_are_ordered(sim: Simulation) -> None:
 
 
 def test_the_name_of_a_schedule_that_is_none(sim: Simulation) -> None:
-    for name in ("eagre", "lazy:", "lazy:1", "random:x", "random"):
+    for name in ("eagre", "lazy:", "lazy:1", "only", "only:", "random:x", "random"):
         with pytest.raises(SimulatorStateError, match="is not a schedule"):
             sim.reset(name)
 

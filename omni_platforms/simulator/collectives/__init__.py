@@ -1,0 +1,1 @@
+"""Communication between devices, on streams of its own, as vendors' libraries do it."""
