@@ -8,9 +8,10 @@ does, as long as the program enqueues the same.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from omni_platforms.errors import SimulatedFaultError
 from omni_platforms.simulator.gate import Gate
@@ -28,6 +29,7 @@ class Scheduler:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self.captures = Captures()
+        self._may_block = True
         self.start(Policy(), None)
 
     def start(self, policy: Policy, detector: RaceDetector | None) -> None:
@@ -81,15 +83,18 @@ class Scheduler:
         reads: tuple[Span, ...] = (),
         writes: tuple[Span, ...] = (),
         waits_for: Task | None = None,
+        ready: Callable[[], bool] | None = None,
     ) -> Task:
         """Put a task at the end of `queue` and return it; it may have run already.
 
         It runs after `waits_for`, a task of another stream. On a stream that
-        captures a graph it is only written down.
+        captures a graph it is only written down. While `ready` answers False
+        only a wait of the host runs it, and blocks in it.
         """
         with self._gate:
             capture = self.captures.of(queue, waits_for)
             task = Task(self._submitted, queue, label, run, waits_for, reads, writes)
+            task.ready = ready
             self._submitted += 1
             if capture is not None:
                 capture.record(task)
@@ -100,7 +105,8 @@ class Scheduler:
                 self.detector.enqueued(task)
             queue.tasks.append(task)
             queue.last = task
-            self.policy.after_submit(self, queue)
+            with self._without_blocking():
+                self.policy.after_submit(self, queue)
             return task
 
     def fence(self, queue: Queue, other: Queue) -> None:
@@ -125,8 +131,24 @@ class Scheduler:
             if first.waits_for is not None and not first.waits_for.done:
                 stack.append((first.waits_for.queue, first.waits_for))
                 continue
+            if not self._may_block and first.ready is not None and not first.ready():
+                return
             queue.tasks.popleft()
             self._run(first)
+
+    def push(self, task: Task) -> None:
+        """Run `task` and what must come before it, as far as other processes let it. No wait."""
+        with self._gate, self._without_blocking():
+            self.drain(task.queue, task)
+
+    @contextlib.contextmanager
+    def _without_blocking(self) -> Iterator[None]:
+        """Leave tasks alone that another process has not done its part of."""
+        before, self._may_block = self._may_block, False
+        try:
+            yield
+        finally:
+            self._may_block = before
 
     def _run(self, task: Task) -> None:
         task.queue.running = True
@@ -189,7 +211,9 @@ class Scheduler:
                     return False
                 queue.polls = 0
                 self.timeline.host(f"asks again for {task}")
-                self.drain(queue, task)
+                self.push(task)
+                if not task.done:
+                    return False
             self._host_saw(task)
             self.raise_fault()
             return task.done

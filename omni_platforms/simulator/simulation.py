@@ -15,6 +15,7 @@ from torch.utils import backend_registration
 from omni_platforms.errors import SimulatorStateError
 from omni_platforms.simulator import dtypes, exploration
 from omni_platforms.simulator.build import load_shim
+from omni_platforms.simulator.collectives import backend
 from omni_platforms.simulator.device_module import DeviceModule
 from omni_platforms.simulator.driver import Driver
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
@@ -60,6 +61,7 @@ class Simulation:
         sys.modules[self.module.__name__] = self.module
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
         self._registration = Registration(self.runtime, generators, shim)
+        backend.register(self.runtime)
 
     def __repr__(self) -> str:
         return f"<Simulation {self.name!r}, {self._arguments.device_count} devices>"

@@ -34,6 +34,7 @@ class Task:
         "number",
         "queue",
         "reads",
+        "ready",
         "run",
         "waits_for",
         "writes",
@@ -60,6 +61,8 @@ class Task:
         self.clock: Clock = {}
         self.capture: Capture | None = None
         """The graph capture that the task was written down in, where it was not enqueued."""
+        self.ready: Callable[[], bool] | None = None
+        """For a task that another process must do its part of: whether it can run at once."""
 
     def __str__(self) -> str:
         return f"#{self.number} {self.label} on {self.queue}"

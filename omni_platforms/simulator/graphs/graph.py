@@ -39,6 +39,7 @@ class RecordedGraph:
                 reads=task.reads,
                 writes=task.writes,
                 waits_for=None if source is None else enqueued[source],
+                ready=task.ready,
             )
 
     def _stream(self, scheduler: Scheduler, captured: Queue, queue: Queue) -> Queue:
