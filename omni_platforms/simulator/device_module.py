@@ -11,7 +11,7 @@ import torch
 
 from omni_platforms.errors import SimulatorStateError
 from omni_platforms.simulator.driver import Driver
-from omni_platforms.simulator.module_graphs import GraphFunctions
+from omni_platforms.simulator.module_graphs import GraphFunctions, graph_class
 from omni_platforms.simulator.module_memory import MemoryFunctions
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.runtime import Runtime
@@ -36,6 +36,7 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
         self._generators = generators
         self.Stream = _stream_class(self._index, driver)
         self.Event = _event_class(runtime.name, driver)
+        self.Graph = graph_class(driver)
         self.default_generators = generators.generators
 
     def _index(self, device: Any = None) -> int:

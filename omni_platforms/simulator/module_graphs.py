@@ -57,6 +57,18 @@ class SimulatedGraph:
         self._driver.graph_dump(self._number, path)
 
 
+def graph_class(driver: Driver) -> type[SimulatedGraph]:
+    """Return the graph class of one simulated accelerator."""
+
+    class Graph(SimulatedGraph):
+        """A graph of a simulated device; `keep_graph` leaves `instantiate` to the caller."""
+
+        def __init__(self, keep_graph: bool = False) -> None:
+            super().__init__(driver, keep_graph)
+
+    return Graph
+
+
 class GraphContext:
     """Captures inside a `with` block, on a side stream: `with torch.<device>.graph(g): ...`."""
 
@@ -107,6 +119,7 @@ class GraphFunctions:
 
     _driver: Driver
     _runtime: Runtime
+    Graph: type[SimulatedGraph]
 
     def is_current_stream_capturing(self) -> bool:
         """Whether the calling thread's current stream captures a graph."""
@@ -115,10 +128,6 @@ class GraphFunctions:
     def graph_pool_handle(self) -> PoolId:
         """Return the name of a new memory pool, for several graphs to share."""
         return self._runtime.graphs.new_pool()
-
-    def Graph(self, keep_graph: bool = False) -> SimulatedGraph:
-        """Return a new graph, without captured work."""
-        return SimulatedGraph(self._driver, keep_graph)
 
     def graph(
         self,
