@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -18,15 +19,26 @@ _SCRIPT = Path(__file__).with_name("two_processes.py")
 _ROOT = str(Path(__file__).parents[2])
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": _ROOT}
 
-pytestmark = pytest.mark.xdist_group("process_group")
 schedules = pytest.mark.parametrize("schedule", ["eager", "lazy", "random:3"])
 Found = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def found(simulation: Simulation, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What each of the two processes found, by rank."""
-    where = str(tmp_path_factory.mktemp("group") / "store")
+    """What each of the two processes found, by rank; run once for all workers of the tests."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    answer = folder / "two-processes.json"
+    with open(folder / "two-processes.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not answer.exists():
+            answer.write_text(json.dumps(run_both(str(folder / "two-processes.store"))))
+    found: Found = json.loads(answer.read_text())
+    return found
+
+
+def run_both(where: str) -> Found:
     processes = [
         subprocess.Popen(
             [sys.executable, str(_SCRIPT), str(rank), where],
