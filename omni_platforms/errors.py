@@ -23,6 +23,7 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- CompilerMissingError (RuntimeError)     no C++ compiler to build the simulator with
     |   |-- ShimBuildError (RuntimeError)           the compiler, or loading what it built, failed
     |   |-- SimulatorStateError (RuntimeError)      a call that this process's simulation refuses
+    |   |-- SimulatorForkedError (RuntimeError)     a simulated device used in a forked child
     |   |-- SimulatedFaultError (RuntimeError)      a queued operation failed on a simulated device
     |   `-- SimulatedCaptureError (RuntimeError)    a call that a simulated graph capture refuses
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
@@ -121,6 +122,10 @@ class ShimBuildError(SimulatorError, RuntimeError):
 
 class SimulatorStateError(SimulatorError, RuntimeError):
     """The call does not fit the simulation that this process has, or has not."""
+
+
+class SimulatorForkedError(SimulatorError, RuntimeError):
+    """The simulated device belongs to the parent of this forked process, which has used it."""
 
 
 class SimulatedFaultError(SimulatorError, RuntimeError):

@@ -52,6 +52,20 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
+def _device_name(text: str) -> str:
+    name = text.strip().lower()
+    if not name.isidentifier():
+        raise ValueError("expected one device's name, such as npu or sim")
+    return name
+
+
+def _positive_whole(text: str) -> int:
+    value = int(text) if text.strip().isdecimal() else 0
+    if value < 1:
+        raise ValueError("expected a positive whole number")
+    return value
+
+
 def _positive_seconds(text: str) -> float:
     try:
         value = float(text)
@@ -94,6 +108,36 @@ SETTINGS: Mapping[str, Setting] = {
             "How long one plugin may take to be imported and to answer its probe "
             "before it counts as BROKEN.",
             _positive_seconds,
+        ),
+        Setting(
+            "OMNI_SIMULATE",
+            "name",
+            None,
+            "The device to simulate in this process and its children: npu, musa, xpu or sim. "
+            "Its platform is chosen where OMNI_PLATFORM does not say otherwise.",
+            _device_name,
+        ),
+        Setting(
+            "OMNI_SIMULATE_DEVICES",
+            "count",
+            2,
+            "How many devices OMNI_SIMULATE gives a process.",
+            _positive_whole,
+        ),
+        Setting(
+            "OMNI_SIMULATE_MEMORY",
+            "bytes",
+            1 << 30,
+            "The memory of each device that OMNI_SIMULATE gives a process.",
+            _positive_whole,
+        ),
+        Setting(
+            "OMNI_SIMULATE_SCHEDULE",
+            "name of a schedule",
+            "eager",
+            "When the work of a device that OMNI_SIMULATE gives a process runs: eager, lazy, "
+            "lazy:<device>.<stream>,... or random:<seed>.",
+            str.strip,
         ),
     )
 }

@@ -8,6 +8,7 @@ from omni_platforms import SettingError
 from omni_platforms.settings import SETTINGS, read
 
 BAD = {"seconds": ["", "abc", "0", "-1", "nan", "inf", "1s"], "1 or 0": ["2", "maybe"]}
+BAD |= {kind: ["", "0", "-1", "1.5", "x"] for kind in ("count", "bytes")}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -41,6 +42,9 @@ def test_a_bad_value_is_refused_with_the_variables_name(name: str, text: str) ->
         ("OMNI_PLATFORM_STRICT", "yes", True),
         ("OMNI_PLATFORM_STRICT", "off", False),
         ("OMNI_PROBE_TIMEOUT", "0.25", 0.25),
+        ("OMNI_SIMULATE", " NPU ", "npu"),
+        ("OMNI_SIMULATE_DEVICES", "4", 4),
+        ("OMNI_SIMULATE_SCHEDULE", "lazy:0.1", "lazy:0.1"),
     ],
 )
 def test_good_values(name: str, text: str, value: object) -> None:
@@ -48,7 +52,8 @@ def test_good_values(name: str, text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("OMNI_PLATFORM", "a,b"), ("OMNI_PLATFORMS_DISABLE", "a;b")]
+    ("name", "text"),
+    [("OMNI_PLATFORM", "a,b"), ("OMNI_PLATFORMS_DISABLE", "a;b"), ("OMNI_SIMULATE", "n-pu")],
 )
 def test_names_that_no_plugin_can_have(name: str, text: str) -> None:
     with pytest.raises(SettingError, match=name):

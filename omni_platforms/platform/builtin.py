@@ -1,16 +1,20 @@
-"""The plugin of the CPU platform, which is built in and always available."""
+"""What is built in: the plugin of the CPU platform, and where the simulated one is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from omni_platforms import __version__
 from omni_platforms.platform.hookspecs import hookimpl
+from omni_platforms.platform.plugin_entries import PluginEntry
 from omni_platforms.platform.probe import Probe, ProbeStatus
 
 if TYPE_CHECKING:
     from omni_platforms.platform.interface import OmniPlatform
 
 CPU = "cpu"
+SIMULATED = PluginEntry("sim", "omni-platforms", __version__, "omni_platforms.simulator.plugin")
+"""The plugin for `OMNI_SIMULATE`, named as any plugin is: the simulator stands above this part."""
 
 
 @hookimpl

@@ -16,7 +16,7 @@ from pluggy import PluginManager
 from omni_platforms import __version__, settings
 from omni_platforms.errors import BrokenPluginError
 from omni_platforms.platform import builtin, hookspecs
-from omni_platforms.platform.builtin import CPU
+from omni_platforms.platform.builtin import CPU, SIMULATED
 from omni_platforms.platform.deadline import Outcome, run_with_deadline
 from omni_platforms.platform.plugin_entries import PluginEntry, find_entries
 from omni_platforms.platform.probe import Probe, ProbeStatus
@@ -76,7 +76,7 @@ def discover(only: str | None = None) -> tuple[PluginReport, ...]:
     disabled = settings.read("OMNI_PLATFORMS_DISABLE")
     reports = [
         _report(name, entries, disabled, timeout)
-        for name, entries in find_entries().items()
+        for name, entries in _all_entries().items()
         if only in (None, name)
     ]
     if only in (None, CPU):
@@ -86,7 +86,15 @@ def discover(only: str | None = None) -> tuple[PluginReport, ...]:
 
 def known_names() -> list[str]:
     """Return the names of every installed plugin and the built-in one; imports none of them."""
-    return sorted({*find_entries(), CPU})
+    return sorted({*_all_entries(), CPU})
+
+
+def _all_entries() -> dict[str, list[PluginEntry]]:
+    """Return the installed plugins, and the simulated one where `OMNI_SIMULATE` asks for it."""
+    found = find_entries()
+    if settings.read("OMNI_SIMULATE") == SIMULATED.name:
+        found.setdefault(SIMULATED.name, []).append(SIMULATED)
+    return found
 
 
 def _report(
@@ -154,12 +162,16 @@ class _Attempt:
     def __init__(self, entry: PluginEntry) -> None:
         self.entry = entry
         self.stage = f"importing {entry.value}"
+        self._simulated = settings.read("OMNI_SIMULATE") == entry.name
 
     def __call__(self) -> tuple[PluginManager, Probe]:
         plugin = self.entry.load()
         self.stage = f"reading the hooks of {self.entry.value}"
         hooks = _manager()
         hooks.register(plugin, name=self.entry.name)
+        if self._simulated and self.entry is not SIMULATED:
+            # Registered later, it is asked first: the vendor's own probe sees no device.
+            hooks.register(SIMULATED.load(), name=SIMULATED.name)
         missing = [hook for hook in _HOOKS if not getattr(hooks.hook, hook).get_hookimpls()]
         if missing:
             raise BrokenPluginError(f"{self.entry.value} implements no {' and no '.join(missing)}")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VARIABLE = "OMNI_PLATFORM"
+_SIMULATE = "OMNI_SIMULATE"  # chooses the platform that it simulates
 
 
 # The rule ---------------------------------------------------------------------
@@ -53,18 +54,20 @@ def choose(
     requested: str | None = None,
     strict: bool = False,
     names: Iterable[str] | None = None,
+    variable: str = VARIABLE,
 ) -> PluginReport:
     """Decide which of `reports` is the platform; creates and changes nothing.
 
-    `requested` decides alone. Otherwise exactly one AVAILABLE accelerator wins,
-    and without any the CPU. `names` are the known names for the message about
-    an unknown one, by default those of the reports. Raises
-    `UnknownPlatformError`, `PlatformUnavailableError`, `BrokenPluginError` (also
-    for any BROKEN plugin when `strict`) or `AmbiguousPlatformError`.
+    `requested`, which the environment variable `variable` named, decides alone.
+    Otherwise exactly one AVAILABLE accelerator wins, and without any the CPU. `names`
+    are the known names for the message about an unknown one, by default those of the
+    reports. Raises `UnknownPlatformError`, `PlatformUnavailableError`,
+    `BrokenPluginError` (also for any BROKEN plugin when `strict`) or
+    `AmbiguousPlatformError`.
     """
     if requested is not None:
         known = {report.name for report in reports} if names is None else names
-        return _requested(reports, requested, sorted(known))
+        return _requested(reports, requested, sorted(known), variable)
     broken = [report for report in reports if report.status is ProbeStatus.BROKEN]
     if strict and broken:
         complaints = "; ".join(describe_broken(report) for report in broken)
@@ -72,28 +75,30 @@ def choose(
     return _automatic([r for r in reports if r.status is ProbeStatus.AVAILABLE])
 
 
-def _requested(reports: Sequence[PluginReport], name: str, known: list[str]) -> PluginReport:
+def _requested(
+    reports: Sequence[PluginReport], name: str, known: list[str], variable: str
+) -> PluginReport:
     named = [report for report in reports if report.name == name]
     if not named:
-        raise UnknownPlatformError(_unknown_message(name, known))
+        raise UnknownPlatformError(_unknown_message(name, known, variable))
     # Whoever claims the name of the built-in platform stands before it and is BROKEN.
     report = named[-1]
     if report.status is ProbeStatus.AVAILABLE:
         return report
     if report.status is ProbeStatus.BROKEN:
-        raise BrokenPluginError(f"{VARIABLE}={name}: {describe_broken(report)}") from report.error
+        raise BrokenPluginError(f"{variable}={name}: {describe_broken(report)}") from report.error
     raise PlatformUnavailableError(
-        f"{VARIABLE}={name}: the platform of {report.source} is not available: {report.reason}. "
-        f"Make its device available, or unset {VARIABLE} to choose automatically."
+        f"{variable}={name}: the platform of {report.source} is not available: {report.reason}. "
+        f"Make its device available, or unset {variable} to choose automatically."
     )
 
 
-def _unknown_message(name: str, known: list[str]) -> str:
+def _unknown_message(name: str, known: list[str], variable: str) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return (
-        f"{VARIABLE}={name}: no plugin has that name. Known names: {', '.join(known)}.{hint} "
-        f"Install the plugin that offers {name!r}, or unset {VARIABLE} to choose automatically."
+        f"{variable}={name}: no plugin has that name. Known names: {', '.join(known)}.{hint} "
+        f"Install the plugin that offers {name!r}, or unset {variable} to choose automatically."
     )
 
 
@@ -218,8 +223,9 @@ def _choose_and_create() -> OmniPlatform:
         )
     _choice.choosing = True
     try:
-        requested = settings.read(VARIABLE)
-        report = _choose(requested)
+        variable = VARIABLE if settings.read(VARIABLE) is not None else _SIMULATE
+        requested = settings.read(variable)
+        report = _choose(requested, variable)
         platform = create_platform(report)
         if requested is None:
             _export(report.name)
@@ -228,9 +234,11 @@ def _choose_and_create() -> OmniPlatform:
         _choice.choosing = False
 
 
-def _choose(requested: str | None) -> PluginReport:
+def _choose(requested: str | None, variable: str) -> PluginReport:
     if requested is not None:
-        return choose(discover(only=requested), requested=requested, names=known_names())
+        return choose(
+            discover(only=requested), requested=requested, names=known_names(), variable=variable
+        )
     reports = discover()
     _warn_about_broken(reports)
     return choose(reports, strict=settings.read("OMNI_PLATFORM_STRICT"))

@@ -58,4 +58,10 @@ _HOMES = {
     "simulate": _ROOM + "simulation",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+_resolve, __dir__ = lazy_names(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        import torch  # noqa: F401 - before any module here, which torch's start may need whole
+    return _resolve(name)

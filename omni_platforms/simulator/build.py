@@ -24,18 +24,19 @@ from types import ModuleType
 import torch
 
 from omni_platforms.errors import CompilerMissingError, ShimBuildError
+from omni_platforms.simulator.device_types import PRIVATE_USE_1, DeviceType
 
 SOURCE = Path(__file__).with_name("shim.cpp")
 MODULE_NAME = "omni_simulator_shim"
 _BUILD_LIMIT_S = 900
 
 
-def load_shim() -> ModuleType:
-    """Return the compiled module, building it first where the cache has none.
+def load_shim(device_type: DeviceType = PRIVATE_USE_1) -> ModuleType:
+    """Return the compiled module for one device type, building it first where the cache has none.
 
     A build takes 10 to 20 seconds. Raises `CompilerMissingError` and `ShimBuildError`.
     """
-    path = build_shim()
+    path = build_shim(device_type)
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
     if spec is None or spec.loader is None:
         raise ShimBuildError(f"Python cannot load {path}. Delete the file and try again.")
@@ -50,14 +51,14 @@ def load_shim() -> ModuleType:
     return module
 
 
-def build_shim() -> Path:
+def build_shim(device_type: DeviceType = PRIVATE_USE_1) -> Path:
     """Return the path of the compiled module, building it where the cache has none.
 
     Several processes may call this at once: one builds while the others wait,
     and the file appears under its name only when it is whole.
     """
     compiler = find_compiler()
-    command = compile_command(compiler)
+    command = compile_command(compiler, device_type)
     path = cache_folder(compiler, command) / (MODULE_NAME + _suffix())
     if path.exists():
         return path
@@ -94,7 +95,7 @@ def find_compiler() -> list[str]:
     )
 
 
-def compile_command(compiler: list[str]) -> list[str]:
+def compile_command(compiler: list[str], device_type: DeviceType = PRIVATE_USE_1) -> list[str]:
     """Return the command line that builds the module, without the name of its output."""
     root = Path(torch.__file__).parent
     include, libraries = root / "include", root / "lib"
@@ -106,6 +107,7 @@ def compile_command(compiler: list[str]) -> list[str]:
         "-shared",
         "-fvisibility=hidden",
         "-w",
+        *device_type.defines,
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         f"-I{include}",
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",

@@ -60,14 +60,14 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
         return self._runtime.device_count > 0
 
     def is_initialized(self) -> bool:
-        """Whether the device was started: always."""
-        return True
+        """Whether the device was started: always, but in a forked child."""
+        return not self._is_in_bad_fork()
 
     def init(self) -> None:
         """Start the device, which is started already."""
 
     def _is_in_bad_fork(self) -> bool:
-        return False
+        return self._runtime.gate.forked
 
     def device_count(self) -> int:
         """Count the devices."""
@@ -203,17 +203,17 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
         """Return the state of the default generator."""
         return self.default_generators[self._index(device)].get_state()
 
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+    def set_rng_state(self, new_state: torch.Tensor, device: Any = None) -> None:
         """Set the state of the default generator."""
-        self.default_generators[self._index(device)].set_state(state)
+        self.default_generators[self._index(device)].set_state(new_state)
 
     def get_rng_state_all(self) -> list[torch.Tensor]:
         """Return the states of all devices' default generators."""
         return [generator.get_state() for generator in self.default_generators]
 
-    def set_rng_state_all(self, states: list[torch.Tensor]) -> None:
+    def set_rng_state_all(self, new_states: list[torch.Tensor]) -> None:
         """Set the states of all devices' default generators."""
-        for generator, state in zip(self.default_generators, states, strict=True):
+        for generator, state in zip(self.default_generators, new_states, strict=True):
             generator.set_state(state)
 
     # Mixed precision ----------------------------------------------------------

@@ -52,6 +52,10 @@ class Driver(GraphCalls):
         return self._threads.exchange_device(device)
 
     def device_synchronize(self, device: int) -> None:
+        """Block the host until all streams of `device` are done, where the vendor can."""
+        self.wait_for_device(device)
+
+    def wait_for_device(self, device: int) -> None:
         """Block the host until all streams of `device` are done."""
         device = self._threads.resolve(device)
         self._scheduler.captures.check_device(device)
@@ -71,6 +75,10 @@ class Driver(GraphCalls):
         """Return a new stream."""
         return self._scheduler.new_queue(self._threads.resolve(device), priority).key
 
+    def stream_priority(self, device: int, number: int) -> int:
+        """Return the priority that the stream was made with."""
+        return self._queue(device, number).priority
+
     def exchange_stream(self, device: int, number: int) -> StreamKey:
         """Set the calling thread's current stream and return the one before."""
         return self._threads.exchange_stream((device, number))
@@ -85,7 +93,7 @@ class Driver(GraphCalls):
         """Block the host until all work of the stream is done."""
         queue = self._queue(device, number)
         self._scheduler.captures.check_host_call(f"a wait for {queue}", queue.capture)
-        self._scheduler.host_wait(queue.last, str(queue))
+        self._scheduler.host_wait(queue.last, str(queue), asked=True)
 
     def stream_is_capturing(self, device: int, number: int) -> bool:
         """Whether the stream captures a graph."""

@@ -62,7 +62,7 @@ class EventTable:
 
     def synchronize(self, number: int) -> None:
         """Block the host until the work before the latest record is done."""
-        self._scheduler.host_wait(self._task(number), f"event {number}")
+        self._scheduler.host_wait(self._task(number), f"event {number}", asked=True)
 
     def destroy(self, number: int) -> None:
         """Forget the event; waits for it that are queued stay."""

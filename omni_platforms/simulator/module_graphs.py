@@ -88,7 +88,7 @@ class GraphContext:
 
     def __enter__(self) -> None:
         driver, stream = self._driver, self._stream
-        driver.device_synchronize(stream.device_index)
+        driver.wait_for_device(stream.device_index)
         driver.empty_cache()
         self._device = driver.exchange_device(stream.device_index)
         self._before = driver.exchange_stream(stream.device_index, stream.stream_id)

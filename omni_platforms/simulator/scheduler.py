@@ -19,6 +19,7 @@ from omni_platforms.simulator.graphs.captures import Captures
 from omni_platforms.simulator.isolation import isolated
 from omni_platforms.simulator.policy import Policy
 from omni_platforms.simulator.races import RaceDetector
+from omni_platforms.simulator.sync_debug import SyncDebug
 from omni_platforms.simulator.task import Queue, Span, StreamKey, Task
 from omni_platforms.simulator.timeline import Timeline
 
@@ -28,6 +29,7 @@ class Scheduler:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self.sync_debug = SyncDebug()
         self.captures = Captures()
         self._may_block = True
         self.start(Policy(), None)
@@ -168,11 +170,14 @@ class Scheduler:
 
     # Waits of the host --------------------------------------------------------
 
-    def host_wait(self, task: Task | None, what: str) -> None:
+    def host_wait(self, task: Task | None, what: str, *, asked: bool = False) -> None:
         """Block the host until `task` is done (no task: only count the wait).
 
+        `asked` says that the program asked for this very wait, and not for data.
         Raises `SimulatedFaultError` for an operation that failed meanwhile.
         """
+        if not asked:
+            self.sync_debug.check(what)
         with self._gate:
             self.captures.check_host_call(f"a wait ({what})", task.capture if task else None)
             self.host_waits[threading.get_ident()] += 1

@@ -6,9 +6,9 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/GeneratorForPrivateuseone.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -179,11 +179,25 @@ struct Generator final : at::CPUGeneratorImpl {
   explicit Generator(DeviceIndex index)
       : at::CPUGeneratorImpl(c10::detail::getNonDeterministicRandom()) {
     device_ = Device(kSim, index);
-    key_set_ = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
+    key_set_ = c10::DispatchKeySet(kKey);
   }
 };
 
-struct Hooks final : at::PrivateUse1HooksInterface {
+static void resize_storage(const c10::Storage& storage, size_t nbytes) {
+  c10::DeviceGuard guard(storage.device());
+  auto fresh = device_memory.allocate(nbytes);
+  const size_t kept = std::min(nbytes, storage.nbytes());
+  if (kept) device_memory.copy_data(fresh.get(), storage.data(), kept);
+  auto* impl = storage.unsafeGetStorageImpl();
+  impl->set_data_ptr(std::move(fresh));
+  impl->set_nbytes(nbytes);
+}
+
+struct Hooks final : HooksBase {
+  void init() const override {}
+  bool hasXPU() const { return true; }
+  DeviceIndex getNumGPUs() const { return deviceCount(); }
+  DeviceIndex current_device() const { return getCurrentDevice(); }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return deviceCount() > 0; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
@@ -201,14 +215,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   Device getDeviceFromPtr(void* data) const override {
     return device(call<int>("device_of_pointer", address(data)));
   }
-  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
-    c10::DeviceGuard guard(storage.device());
-    auto fresh = device_memory.allocate(nbytes);
-    const size_t kept = std::min(nbytes, storage.nbytes());
-    if (kept) device_memory.copy_data(fresh.get(), storage.data(), kept);
-    auto* impl = storage.unsafeGetStorageImpl();
-    impl->set_data_ptr(std::move(fresh));
-    impl->set_nbytes(nbytes);
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const {
+    resize_storage(storage, nbytes);
   }
   at::Generator getNewGenerator(DeviceIndex index = -1) const override {
     return at::make_generator<Generator>(index < 0 ? getCurrentDevice() : index);
@@ -230,7 +238,7 @@ static at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtyp
   check_dtype(c10::dtype_or_default(dtype));
   c10::DeviceGuard guard(where && where->has_index() ? *where : current());
   return at::detail::empty_generic(size, &device_memory,
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::DispatchKeySet(kKey),
                                    c10::dtype_or_default(dtype), format);
 }
 static at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
@@ -239,10 +247,26 @@ static at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   check_dtype(c10::dtype_or_default(dtype));
   c10::DeviceGuard guard(where && where->has_index() ? *where : current());
   return at::detail::empty_strided_generic(size, stride, &device_memory,
-                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           c10::DispatchKeySet(kKey),
                                            c10::dtype_or_default(dtype));
 }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+#ifdef OMNI_SIMULATE_XPU
+// torch resizes the storages of XPU by this operator; those of an outside device by a hook.
+static const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
+                                std::optional<at::MemoryFormat> format) {
+  const auto layout = at::empty(size, at::TensorOptions(at::kMeta).memory_format(
+                                          format.value_or(at::MemoryFormat::Contiguous)));
+  const auto& storage = self.storage();
+  const auto needed = (size_t)(layout.numel() + self.storage_offset()) * self.element_size();
+  if (layout.numel() && needed > storage.nbytes()) resize_storage(storage, needed);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes(), layout.strides());
+  return self;
+}
+#endif
+TORCH_LIBRARY_IMPL(aten, SIM_TYPE, m) {
+#ifdef OMNI_SIMULATE_XPU
+  m.impl("resize_", resize);
+#endif
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
   m.impl("as_strided", at::native::as_strided_tensorimpl);
@@ -254,6 +278,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
 }
 
+#ifdef OMNI_SIMULATE_XPU
+using XPUHooks = Hooks;
+using at::XPUHooksRegistry, at::RegistererXPUHooksRegistry;
+REGISTER_XPU_HOOKS(XPUHooks);  // torch asks for them by this name, once, when it first needs them
+#endif
+
 PYBIND11_MODULE(omni_simulator_shim, m) {
   m.def("install", [](py::object object) {
     driver = object.release().ptr();
@@ -261,7 +291,9 @@ PYBIND11_MODULE(omni_simulator_shim, m) {
     c10::impl::DeviceGuardImplRegistrar registrar(kSim, new Guard());
     c10::SetAllocator(kSim, &device_memory, 0);
     at::setHostAllocator(kSim, &pinned_memory, 0);
+#ifndef OMNI_SIMULATE_XPU
     at::RegisterPrivateUse1HooksInterface(new Hooks());
+#endif
     register_graphs();
   });
   m.def("autocast", autocast);

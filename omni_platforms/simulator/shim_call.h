@@ -1,5 +1,7 @@
-// Calls methods of the one Python object that answers torch for the simulated device.
+// How the C++ part speaks to Python: the device type, one call, and conversions.
 #pragma once
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/detail/XPUHooksInterface.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
@@ -11,7 +13,16 @@ using Key = std::pair<int, int64_t>;  // (device, stream id)
 template <>  // without the weight of pybind11/stl.h
 struct pybind11::detail::type_caster<Key> : tuple_caster<std::pair, int, int64_t> {};
 
-static constexpr auto kSim = DeviceType::PrivateUse1;
+// torch's one place for a device from outside, or the place of XPU in a torch built without it.
+#ifdef OMNI_SIMULATE_XPU
+#define SIM_TYPE XPU
+using HooksBase = at::XPUHooksInterface;
+#else
+#define SIM_TYPE PrivateUse1
+using HooksBase = at::PrivateUse1HooksInterface;
+#endif
+static constexpr auto kSim = DeviceType::SIM_TYPE;
+static constexpr auto kKey = c10::DispatchKey::SIM_TYPE;
 static PyObject* driver = nullptr;  // never released: it must outlive every tensor of the device
 
 template <typename R, typename... A>

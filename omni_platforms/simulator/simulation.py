@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import backend_registration
 
 from omni_platforms.errors import SimulatorStateError
 from omni_platforms.simulator import dtypes, exploration
 from omni_platforms.simulator.build import load_shim
 from omni_platforms.simulator.collectives import backend
-from omni_platforms.simulator.device_module import DeviceModule
-from omni_platforms.simulator.driver import Driver
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.operators.register import Registration
 from omni_platforms.simulator.policy import policy_named
 from omni_platforms.simulator.races import Race
 from omni_platforms.simulator.runtime import Runtime
+from omni_platforms.simulator.vendors import vendor_named
+from omni_platforms.simulator.vendors.vendor import Vendor
 
 if TYPE_CHECKING:
     from omni_platforms.simulator.collectives.communicator import Communicator
@@ -34,6 +32,7 @@ class _Arguments:
     name: str
     device_count: int
     memory_limit: int
+    schedule: str
     unsupported_dtypes: frozenset[torch.dtype] = frozenset()
 
 
@@ -44,23 +43,23 @@ class Simulation:
         self._arguments = arguments
         self.name = arguments.name
         """torch's device type."""
+        vendor = vendor_named(arguments.name)
         self.runtime = Runtime(
             arguments.name,
             arguments.device_count,
             arguments.memory_limit,
-            dtypes.supported(arguments.unsupported_dtypes),
+            dtypes.supported(arguments.unsupported_dtypes | vendor.unsupported),
         )
+        self.runtime.scheduler.start(policy_named(arguments.schedule), None)
         generators = DefaultGenerators(arguments.device_count)
-        driver = Driver(self.runtime)
-        shim = load_shim()  # raises before torch's state is changed
-        backend_registration.rename_privateuse1_backend(self.name)
+        driver = vendor.driver(self.runtime)
+        shim = load_shim(vendor.device_type)  # raises before torch's state is changed
+        vendor.claim(self.name)
         shim.install(driver)
-        self.module = DeviceModule(self.runtime, driver, generators)
+        self._neutral = type(vendor) is Vendor
+        self.module: Any = vendor.install(self.runtime, driver, generators)
         """The module `torch.<name>`."""
-        torch._register_device_module(self.name, self.module)  # type: ignore[no-untyped-call]
-        sys.modules[self.module.__name__] = self.module
-        backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
-        self._registration = Registration(self.runtime, generators, shim)
+        self._registration = Registration(self.runtime, generators, shim, vendor.device_type.key)
         backend.register(self.runtime)
 
     def __repr__(self) -> str:
@@ -68,10 +67,27 @@ class Simulation:
 
     @cached_property
     def platform(self) -> SimulatedPlatform:
-        """The platform object that an engine would use."""
+        """The platform object that an engine would use, of a neutral device.
+
+        Raises `SimulatorStateError` for a vendor's device, whose plugin makes its platform.
+        """
         from omni_platforms.simulator.platform import SimulatedPlatform
 
+        if not self._neutral:
+            raise SimulatorStateError(
+                f"the platform of {self.name} comes from its plugin, not from the simulator. "
+                f"Set OMNI_SIMULATE={self.name} and call current_platform()."
+            )
         return SimulatedPlatform(self.runtime)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables under which a child process simulates the same."""
+        return {
+            "OMNI_SIMULATE": self.name,
+            "OMNI_SIMULATE_DEVICES": str(self._arguments.device_count),
+            "OMNI_SIMULATE_MEMORY": str(self._arguments.memory_limit),
+            "OMNI_SIMULATE_SCHEDULE": self._arguments.schedule,
+        }
 
     def communicator(self, devices: Sequence[int] | None = None) -> Communicator:
         """Return collectives between `devices` of this process (all of them, for `None`).
@@ -146,21 +162,26 @@ def simulate(
     device_count: int = 2,
     *,
     memory_limit: int = 1 << 30,
+    schedule: str = "eager",
     unsupported_dtypes: Iterable[torch.dtype] = (),
 ) -> Simulation:
     """Give this process a simulated accelerator `name` with `device_count` devices.
 
-    `memory_limit` is each device's memory in bytes. A tensor of one of the
-    `unsupported_dtypes` (or of a type without CPU kernels) is refused with a
-    `TypeError`, and missing from `torch.accelerator.get_device_capability()`.
-    The first call in a fresh
-    environment compiles the C++ part (10 to 20 s). A second call with the same
-    arguments returns the same object. Raises `SimulatorStateError` for other
-    arguments, as torch takes one such device for each process, and
+    `npu`, `musa` and `xpu` come with the vendor's module and its quirks (see
+    `vendors`); every other name, such as `sim`, is a neutral device. `memory_limit`
+    is each device's memory in bytes; `schedule` holds until the first `reset`. A
+    tensor of one of the `unsupported_dtypes` (or of a type without CPU kernels) is
+    refused with a `TypeError`, and missing from
+    `torch.accelerator.get_device_capability()`. The first call in a fresh environment
+    compiles the C++ part (10 to 30 s). A second call with the same arguments returns
+    the same object. Raises `SimulatorStateError` for other arguments, as torch takes
+    one such device for each process, and for a name that this torch has no room for;
     `CompilerMissingError` or `ShimBuildError` where the C++ part cannot be built.
     """
     global _installed
-    arguments = _Arguments(name, device_count, memory_limit, frozenset(unsupported_dtypes))
+    arguments = _Arguments(
+        name, device_count, memory_limit, schedule, frozenset(unsupported_dtypes)
+    )
     with _lock:
         if _installed is None:
             _check(arguments)
@@ -185,14 +206,6 @@ def _check(arguments: _Arguments) -> None:
         raise SimulatorStateError(
             f"device_count={arguments.device_count} is not possible. Use 1 to 64."
         )
-    taken = torch._C._get_privateuse1_backend_name()
-    if taken not in ("privateuseone", arguments.name):
-        raise SimulatorStateError(
-            f"torch's one place for an outside device is taken by {taken!r} in this process. "
-            "Simulate in a process that does not import that vendor's package."
-        )
-    if not arguments.name.isidentifier() or hasattr(torch, arguments.name):
-        raise SimulatorStateError(
-            f"{arguments.name!r} cannot be simulated: it must be a Python name that torch does "
-            "not use itself."
-        )
+    refusal = vendor_named(arguments.name).refusal(arguments.name)
+    if refusal is not None:
+        raise SimulatorStateError(refusal)

@@ -26,8 +26,9 @@ from omni_platforms import (
     reset_platform,
     set_current_platform,
 )
-from omni_platforms.platform import CpuPlatform
-from tests.fake_plugins import creating, probing, run_python, was_imported, write_plugin
+from omni_platforms.platform import CpuPlatform, ProbeStatus, discover
+from omni_platforms.platform.discovery import known_names
+from tests.fake_plugins import creating, good, probing, run_python, was_imported, write_plugin
 
 Install = Callable[..., Path]
 VARIABLE = "OMNI_PLATFORM"
@@ -252,3 +253,36 @@ def test_a_fork_while_another_thread_chooses_does_not_block_the_child(tmp_path: 
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_simulated_name_is_available_with_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "sim" not in known_names()
+    monkeypatch.setenv("OMNI_SIMULATE", "sim")
+    monkeypatch.setenv("OMNI_SIMULATE_DEVICES", "5")
+    (report,) = discover(only="sim")
+    assert (report.status, report.device_count) == (ProbeStatus.AVAILABLE, 5)
+    assert "sim" in known_names()
+
+
+def test_a_vendors_plugin_is_available_when_its_name_is_simulated(
+    plugins: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = good("npu").replace("ProbeStatus.AVAILABLE", "ProbeStatus.ABSENT")
+    plugins("npu", absent)
+    plugins("other", good("other").replace("ProbeStatus.AVAILABLE", "ProbeStatus.ABSENT"))
+    monkeypatch.setenv("OMNI_SIMULATE", "npu")
+    found = {report.name: report for report in discover()}
+    assert found["npu"].status is ProbeStatus.AVAILABLE
+    assert found["npu"].reason == "simulated, as OMNI_SIMULATE asks"
+    assert found["other"].status is ProbeStatus.ABSENT
+
+
+def test_the_simulated_name_chooses_and_omni_platform_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMNI_SIMULATE", "nothing")
+    with pytest.raises(UnknownPlatformError, match="OMNI_SIMULATE=nothing: no plugin"):
+        current_platform()
+    monkeypatch.setenv(VARIABLE, "cpu")
+    assert current_platform().is_cpu()
+    assert os.environ[VARIABLE] == "cpu"

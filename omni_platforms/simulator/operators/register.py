@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from omni_platforms.simulator.operators import autocast, special
+from omni_platforms.simulator.device_types import PRIVATE_USE_1
+from omni_platforms.simulator.operators import autocast, in_tree, special
 from omni_platforms.simulator.operators.copies import Copies
 from omni_platforms.simulator.operators.fallback import Fallback
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.runtime import Runtime
 
-_KEY = "PrivateUse1"
 _NATIVE = {  # in the C++ part
     "empty.memory_format",
     "empty_strided",
@@ -31,25 +31,33 @@ _NATIVE = {  # in the C++ part
 class Registration:
     """Keeps the registrations alive; torch drops them with this object."""
 
-    def __init__(self, runtime: Runtime, generators: DefaultGenerators, shim: ModuleType) -> None:
+    def __init__(
+        self, runtime: Runtime, generators: DefaultGenerators, shim: ModuleType, key: str
+    ) -> None:
         library: Any = torch.library.Library  # torch gives it no types
         self._everything = library("_", "IMPL")
         self._aten = library("aten", "IMPL")
         self._fallback = Fallback(runtime, generators)
-        self._everything.fallback(self._fallback, _KEY)
-        self._everything.fallback(torch.library.fallthrough_kernel, autocast.KEY)
-        autocast.register(shim, self._aten)
+        self._everything.fallback(self._fallback, key)
+        if key == PRIVATE_USE_1.key:
+            self._everything.fallback(torch.library.fallthrough_kernel, autocast.KEY)
+            autocast.register(shim, self._aten)
+        else:
+            for each, name, kernel in in_tree.kernels(key, runtime, self._fallback):
+                self._aten.impl(name, kernel, each)
         mine = dict(self._kernels(runtime))
+        if key != PRIVATE_USE_1.key:
+            del mine["resize_"]  # in the C++ part
         for name, kernel in mine.items():
-            self._aten.impl(name, kernel, _KEY)
+            self._aten.impl(name, kernel, key)
         for name, cell in special.CELLS.items():
-            for key in (_KEY, "AutogradPrivateUse1"):  # gradients come from the cell's own parts
-                self._aten.impl(name, cell, key)
+            for each in (key, f"Autograd{key}"):  # gradients come from the cell's own parts
+                self._aten.impl(name, cell, each)
         # Copies resolve these views themselves; torch would resolve them by copying.
-        for key in ("Conjugate", "Negative"):
-            self._aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
+        for each in ("Conjugate", "Negative"):
+            self._aten.impl("_copy_from", torch.library.fallthrough_kernel, each)
         for name in _shadowed() - _NATIVE - set(mine):
-            self._aten.impl(name, self._redirect(name), _KEY)
+            self._aten.impl(name, self._redirect(name), key)
 
     def _kernels(self, runtime: Runtime) -> Iterator[tuple[str, Callable[..., Any]]]:
         copies = Copies(runtime)
