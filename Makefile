@@ -4,13 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check clean
+.PHONY: demo test test-slow check clean
 
 demo: $(READY)
 	$(BIN)/omni-platforms demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Every operator that torch tests, and real model code, on the simulated accelerator: half an hour.
+test-slow: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group models
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 check: $(READY)
 	$(BIN)/ruff check .

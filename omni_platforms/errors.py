@@ -24,6 +24,7 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- ShimBuildError (RuntimeError)           the compiler, or loading what it built, failed
     |   |-- SimulatorStateError (RuntimeError)      a call that this process's simulation refuses
     |   |-- SimulatorForkedError (RuntimeError)     a simulated device used in a forked child
+    |   |-- SimulatorUnsupportedError (NotImplementedError) what simulated devices never do
     |   |-- SimulatedFaultError (RuntimeError)      a queued operation failed on a simulated device
     |   `-- SimulatedCaptureError (RuntimeError)    a call that a simulated graph capture refuses
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
@@ -126,6 +127,10 @@ class SimulatorStateError(SimulatorError, RuntimeError):
 
 class SimulatorForkedError(SimulatorError, RuntimeError):
     """The simulated device belongs to the parent of this forked process, which has used it."""
+
+
+class SimulatorUnsupportedError(SimulatorError, NotImplementedError):
+    """Simulated devices do not have this: sparse, nested or quantized tensors, inductor."""
 
 
 class SimulatedFaultError(SimulatorError, RuntimeError):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from omni_platforms.errors import SimulatorStateError
+from omni_platforms.simulator import inductor
 from omni_platforms.simulator.driver import Driver
 from omni_platforms.simulator.module_graphs import GraphFunctions, graph_class
 from omni_platforms.simulator.module_memory import MemoryFunctions
@@ -38,6 +39,12 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
         self.Event = _event_class(runtime.name, driver)
         self.Graph = graph_class(driver)
         self.default_generators = generators.generators
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer inductor, which looks up its code generators here; nothing else."""
+        if name in inductor.NAMES:
+            return inductor.code_generator(self._runtime.name)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def _index(self, device: Any = None) -> int:
         """Return the number of a device given as number, name, `torch.device` or `None`."""

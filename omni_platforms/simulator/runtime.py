@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 
 from omni_platforms.simulator.device_memory import DeviceMemory
@@ -37,6 +39,8 @@ class Runtime:
         self.pinned = PinnedMemory(self.gate, self._check_growth)
         self.graphs = GraphTable(self.gate, self.scheduler, self.memory)
         self.events = EventTable(self.gate, self.scheduler)
+        self.hidden_waits: Counter[str] = Counter()
+        """By operator: host waits that no real device would need."""
 
     def start_run(self, policy: Policy, *, detect_races: bool) -> None:
         """Finish what is queued, forget what failed, and begin anew under `policy`."""
@@ -49,6 +53,7 @@ class Runtime:
             self.pinned.start_run()
             self.events.start_run()
             self.threads.start_run()
+            self.hidden_waits.clear()
 
     def current_queue(self, device: int = -1) -> Queue:
         """Return the calling thread's current stream on `device` (negative: the current one)."""

@@ -147,6 +147,16 @@ class Simulation:
         """
         return self.runtime.scheduler.host_waits.total()
 
+    @property
+    def hidden_waits(self) -> dict[str, int]:
+        """How often each operator of this run made the host wait for want of a shape function.
+
+        A real device does not wait there: torch cannot tell the shape of the
+        results without running the operator, so the simulator has to. The names
+        are the operators' ("aten::segment_reduce"); `host_waits` includes them.
+        """
+        return dict(self.runtime.hidden_waits)
+
     def host_waits_of(self, thread: threading.Thread | None = None) -> int:
         """Return how often `thread` (the calling one, for `None`) waited in this run."""
         ident = threading.get_ident() if thread is None else thread.ident

@@ -46,6 +46,13 @@ class Call:
             return self.args[place]
         return self.kwargs.get(argument.name)
 
+    def named(self, name: str) -> Any:
+        """Return the value passed for the argument `name` of the schema."""
+        for place, argument in enumerate(self.op._schema.arguments):
+            if argument.name == name:
+                return self.argument(place, argument)
+        raise LookupError(f"{self.op} has no argument {name!r}")
+
     def _written(self, chosen: Callable[[Any], bool]) -> list[torch.Tensor]:
         found = []
         for place, argument in enumerate(self.op._schema.arguments):

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from omni_platforms.errors import SimulatorStateError
-from omni_platforms.simulator.operators import randomness, shapes
+from omni_platforms.simulator.operators import shapes
 from omni_platforms.simulator.operators.call import Call
-from omni_platforms.simulator.operators.overlap import check_overlap
+from omni_platforms.simulator.operators.kernel import Kernel, store
+from omni_platforms.simulator.operators.overlap import check_overlap, check_sizes
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
+from omni_platforms.simulator.operators.refusals import refuse_by_name, refuse_results
 from omni_platforms.simulator.operators.regions import (
     Region,
     all_spans,
@@ -22,6 +23,7 @@ from omni_platforms.simulator.operators.regions import (
     leaves,
     tree_map,
 )
+from omni_platforms.simulator.operators.shape_cache import ShapeCache
 from omni_platforms.simulator.runtime import Runtime
 from omni_platforms.simulator.task import Task
 
@@ -32,16 +34,20 @@ class Fallback:
     def __init__(self, runtime: Runtime, generators: DefaultGenerators) -> None:
         self._runtime = runtime
         self._generators = generators
+        self._shapes = ShapeCache()
 
     def __call__(self, op: Any, *args: Any, **kwargs: Any) -> Any:
         """Run `op`. Blocks only where its results' shapes depend on the data."""
+        refuse_by_name(op)
         call = Call(self._runtime, op, args, kwargs)
         if call.is_view:
             return self._view(call)
         check_overlap(call)
-        meta = shapes.infer(call)
+        meta = self._shapes.get(call, shapes.infer)
         if meta is None and (not call.written or call.out):
             return self._at_once(call)
+        refuse_results(op, meta)
+        check_sizes(call, meta)
         results = self._results(call, meta)
         self._submit(call, self._kernel(call, call.kwargs), results)
         return results
@@ -103,43 +109,12 @@ class Fallback:
 
     # Tasks --------------------------------------------------------------------
 
-    def _kernel(self, call: Call, keywords: dict[str, Any]) -> Callable[[], Any]:
-        """Return a function that runs the CPU kernel on the bytes of the arguments."""
-        op = call.op
-        args = tree_map(self._freeze(call), call.args)
-        kwargs = tree_map(self._freeze(call), keywords)
-        if not randomness.is_random(op):
-            return lambda: op(*tree_map(_thaw, args), **tree_map(_thaw, kwargs))
-        generator = kwargs.get("generator")
-        seed = self._generators.draw_seed(generator, call.device)
-
-        def draw() -> None:
-            nonlocal seed
-            seed = self._generators.draw_seed(generator, call.device)
-
+    def _kernel(self, call: Call, kwargs: dict[str, Any]) -> Kernel:
+        kernel = Kernel(call, kwargs, self._runtime.memory, self._generators)
         capture = self._runtime.current_queue(call.device).capture
-        if capture is not None:
-            capture.before_replay.append(draw)
-
-        def run() -> Any:
-            if randomness.takes_generator(op):
-                kwargs["generator"] = torch.Generator().manual_seed(seed)
-            with randomness.default_generator_at(seed):
-                return op(*tree_map(_thaw, args), **tree_map(_thaw, kwargs))
-
-        return run
-
-    def _freeze(self, call: Call) -> Callable[[Any], Any]:
-        """Return the function that takes a value as it is now."""
-
-        def freeze(value: Any) -> Any:
-            if call.is_mine(value):
-                return self._region(value)
-            if isinstance(value, torch.device):
-                return torch.device("cpu")
-            return value.clone() if isinstance(value, torch.Tensor) else value
-
-        return freeze
+        if capture is not None and kernel.is_random:
+            capture.before_replay.append(kernel.draw)
+        return kernel
 
     def _submit(self, call: Call, kernel: Callable[[], Any], results: Any) -> Task:
         """Queue the kernel, and the copies of its results into the fresh tensors."""
@@ -152,7 +127,7 @@ class Fallback:
             found = leaves(kernel())
             values = [value for value, is_fresh in zip(found, places, strict=False) if is_fresh]
             for target, value in zip(targets, values, strict=True):
-                _store(target, value)
+                store(target, value)
 
         return self._runtime.scheduler.submit(
             self._runtime.current_queue(call.device),
@@ -163,7 +138,9 @@ class Fallback:
         )
 
     def _at_once(self, call: Call) -> Any:
-        """Run an operator whose results' shapes only the data tells: the host waits."""
+        """Run an operator whose results' shapes only running it tells: the host waits."""
+        if not shapes.depends_on_data(call):
+            self._runtime.hidden_waits[call.op._schema.name] += 1
         box: list[Any] = []
         kernel = self._kernel(call, _with_cpu_outputs(call))
         task = self._runtime.scheduler.submit(
@@ -198,29 +175,8 @@ def _same_view(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(made) if view.is_neg() else made
 
 
-def _thaw(value: Any) -> Any:
-    return value.tensor() if isinstance(value, Region) else value
-
-
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [x for x in leaves(value) if isinstance(x, torch.Tensor)]
-
-
-def _store(target: Region, value: torch.Tensor | None) -> None:
-    """Put a CPU kernel's result where the meta kernel said that it would be.
-
-    A kernel may return nothing, or nothing in it, for a result that nobody asked for.
-    """
-    if value is None:
-        return
-    place = target.tensor()
-    if place.size() == value.size():
-        place.copy_(value)
-    elif value.numel():
-        raise SimulatorStateError(
-            f"the CPU kernel returned a shape of {tuple(value.size())} where torch's shape "
-            f"function said {tuple(place.size())}: this operator cannot be simulated"
-        )
 
 
 def _with_cpu_outputs(call: Call) -> dict[str, Any]:

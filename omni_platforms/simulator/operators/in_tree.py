@@ -36,30 +36,3 @@ def kernels(
     yield key, "copy_", copy
     yield key, "convolution", convolution
     yield key, "convolution_backward", convolution_backward
-    for each in (key, f"Autograd{key}"):
-        yield each, "scaled_dot_product_attention", attention
-
-
-def attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """`scaled_dot_product_attention` by its plain mathematical form."""
-    return aten._scaled_dot_product_attention_math(
-        query,
-        key,
-        value,
-        attn_mask,
-        dropout_p,
-        is_causal,
-        None,
-        scale=scale,
-        enable_gqa=enable_gqa,
-    )[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,8 +13,51 @@ from omni_platforms.simulator.operators.regions import leaves, tree_map
 _OTHER_SHAPES = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"}
 """Operators whose CPU kernel returns other shapes than the shape function says."""
 
+_LIKE = {
+    "aten::_ctc_loss_backward": "log_probs",
+    "aten::fractional_max_pool3d_backward": "self",
+    "aten::multi_margin_loss_backward": "self",
+    "aten::multilabel_margin_loss_backward": "self",
+}
+"""Operators without a shape function in torch 2.13 whose result is as large as this argument."""
+
 Meta = dict[int, torch.Tensor]
 """For each storage with several tensors in one call: the meta tensor that stands for it."""
+
+
+def _batch_norm(call: Call, meta: Any) -> Any:
+    """Return no saved statistics where the running ones are used, as torch's kernels do."""
+    if call.named("training"):
+        return meta
+    result, *saved = meta
+    return result, *(statistic.new_empty(0) for statistic in saved)
+
+
+def _group_norm(call: Call, meta: Any) -> Any:
+    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    x = call.named("input")
+    if not any(_is_contiguous(x, layout) for layout in formats):
+        raise RuntimeError("Expected X.is_contiguous(memory_format) to be true, but got false.")
+    return meta
+
+
+def _is_contiguous(x: torch.Tensor, layout: torch.memory_format) -> bool:
+    dims = {torch.channels_last: 4, torch.channels_last_3d: 5}
+    return x.dim() == dims.get(layout, x.dim()) and x.is_contiguous(memory_format=layout)
+
+
+def _masked_scatter(call: Call, meta: Any) -> Any:
+    call.named("mask").expand(call.named("self").size())  # raises where it does not fit
+    return meta
+
+
+_CORRECTIONS: dict[str, Callable[[Call, Any], Any]] = {
+    "aten::native_batch_norm": _batch_norm,
+    "aten::_native_batch_norm_legit": _batch_norm,
+    "aten::native_group_norm": _group_norm,
+    "aten::masked_scatter_": _masked_scatter,
+}
+"""Where torch's shape functions say or allow something else than its kernels (torch 2.13)."""
 
 
 def infer(call: Call) -> Any:
@@ -23,11 +67,14 @@ def infer(call: Call) -> Any:
     overlapping outputs. That is at the call, as on a real device.
     """
     op = call.op
-    if _depends_on_data(op) or op._schema.name in _OTHER_SHAPES:
+    if depends_on_data(call) or op._schema.name in _OTHER_SHAPES:
         return None
+    if op._schema.name in _LIKE:
+        like = call.named(_LIKE[op._schema.name])
+        return torch.empty(like.size(), dtype=like.dtype, device="meta")
     stand_in = _StandIns(call.args, call.kwargs)
     try:
-        return op(*tree_map(stand_in, call.args), **tree_map(stand_in, call.kwargs))
+        found = op(*tree_map(stand_in, call.args), **tree_map(stand_in, call.kwargs))
     except NotImplementedError:
         return None
     except RuntimeError as error:
@@ -35,10 +82,16 @@ def infer(call: Call) -> Any:
         if "meta" in text or "fake" in text:
             return None
         raise
+    correct = _CORRECTIONS.get(op._schema.name)
+    return found if correct is None else correct(call, found)
 
 
-def _depends_on_data(op: Any) -> bool:
-    tags = op.tags
+def depends_on_data(call: Call) -> bool:
+    """Whether the shapes of the results depend on data, so that every device makes one wait."""
+    if call.op._schema.name == "aten::index":
+        indices = call.named("indices")
+        return any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in indices)
+    tags = call.op.tags
     return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
 
 

@@ -1,4 +1,4 @@
-"""Operators that need more than the fallback: storages, convolutions, attention, cells."""
+"""Operators that need more than the fallback: storages, convolutions, cells."""
 
 from __future__ import annotations
 
@@ -65,9 +65,19 @@ class Convolutions:
         )
 
 
-def attention_choice(*_args: Any, **_kwargs: Any) -> int:
-    """`_fused_sdp_choice`: the plain mathematical one, which has CPU kernels."""
-    return 0
+def mode_out(
+    tensor: torch.Tensor,
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    values: torch.Tensor,
+    indices: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`mode.values`, whose kernel in torch refuses devices that it does not know by name."""
+    found = aten.mode.default(tensor, dim, keepdim)
+    values.resize_(found[0].size()).copy_(found[0])
+    indices.resize_(found[1].size()).copy_(found[1])
+    return values, indices
 
 
 def lstm_cell(
