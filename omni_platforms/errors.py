@@ -26,7 +26,8 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- SimulatorForkedError (RuntimeError)     a simulated device used in a forked child
     |   |-- SimulatorUnsupportedError (NotImplementedError) what simulated devices never do
     |   |-- SimulatedFaultError (RuntimeError)      a queued operation failed on a simulated device
-    |   `-- SimulatedCaptureError (RuntimeError)    a call that a simulated graph capture refuses
+    |   |-- SimulatedCaptureError (RuntimeError)    a call that a simulated graph capture refuses
+    |   `-- SimulatedHangError (RuntimeError)       a wait that would never return on such a device
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -139,6 +140,10 @@ class SimulatedFaultError(SimulatorError, RuntimeError):
 
 class SimulatedCaptureError(SimulatorError, RuntimeError):
     """A graph of a simulated device: captured wrongly, or a call that a capture forbids."""
+
+
+class SimulatedHangError(SimulatorError, RuntimeError):
+    """A wait of the host that would never return on a device with such a fault."""
 
 
 class DemoError(OmniError, ValueError):

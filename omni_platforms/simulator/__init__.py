@@ -28,19 +28,23 @@ from omni_platforms._lazy import lazy_names
 
 if TYPE_CHECKING:
     from omni_platforms.simulator.api import explore, replay
-    from omni_platforms.simulator.exploration import Exploration, Failure
+    from omni_platforms.simulator.exploration import Exploration
+    from omni_platforms.simulator.faults import Faults, known_faults
     from omni_platforms.simulator.platform import SimulatedPlatform
     from omni_platforms.simulator.races import Race
+    from omni_platforms.simulator.report import Failure
     from omni_platforms.simulator.simulation import Simulation, installed, simulate
 
 __all__ = [
     "Exploration",
     "Failure",
+    "Faults",
     "Race",
     "SimulatedPlatform",
     "Simulation",
     "explore",
     "installed",
+    "known_faults",
     "replay",
     "simulate",
 ]
@@ -48,12 +52,14 @@ __all__ = [
 _ROOM = "omni_platforms.simulator."
 _HOMES = {
     "Exploration": _ROOM + "exploration",
-    "Failure": _ROOM + "exploration",
+    "Failure": _ROOM + "report",
+    "Faults": _ROOM + "faults",
     "Race": _ROOM + "races",
     "SimulatedPlatform": _ROOM + "platform",
     "Simulation": _ROOM + "simulation",
     "explore": _ROOM + "api",
     "installed": _ROOM + "simulation",
+    "known_faults": _ROOM + "faults",
     "replay": _ROOM + "api",
     "simulate": _ROOM + "simulation",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 
 import torch
 
@@ -48,11 +49,19 @@ class PinnedBlock:
         self.pointer = pointer
         self.size = size
         self.tasks: list[Task] = []
+        self.writer: Task | None = None
+        """The latest task that writes this memory."""
         self.accesses: list[Access] = []
 
     def used_by(self, task: Task) -> None:
         """Note that `task` reads or writes this memory."""
         self.tasks = [*self.unfinished(), task]
+        if task.writes and any(span.low in self.range() for span in task.writes):
+            self.writer = task
+
+    def range(self) -> range:
+        """The block's addresses."""
+        return range(self.pointer, self.pointer + self.size)
 
     def unfinished(self) -> list[Task]:
         """Return the tasks that still have to touch this memory."""
@@ -62,6 +71,11 @@ class PinnedBlock:
 def new_storage(size: int) -> torch.UntypedStorage:
     """Return `size` bytes of ordinary memory. No mode of torch sees that, unlike `torch.empty`."""
     return torch.UntypedStorage(size)  # type: ignore[no-untyped-call]
+
+
+def checksum(pointer: int, size: int) -> int:
+    """Return a number that tells whether these bytes have changed. Reads 1 GB a second."""
+    return zlib.crc32((ctypes.c_char * size).from_address(pointer))
 
 
 def fill_with_poison(pointer: int, size: int) -> None:

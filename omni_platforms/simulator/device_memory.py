@@ -17,6 +17,7 @@ from omni_platforms.simulator.addresses import AddressMap
 from omni_platforms.simulator.blocks import Block, fill_with_poison
 from omni_platforms.simulator.gate import Gate
 from omni_platforms.simulator.graphs.pool import GraphPool
+from omni_platforms.simulator.races import FREE
 from omni_platforms.simulator.scheduler import Scheduler
 from omni_platforms.simulator.statistics import MemoryStatistics
 from omni_platforms.simulator.task import Queue, Span, Task
@@ -51,7 +52,7 @@ class DeviceMemory:
             self._count_active(block, 1)
             if self._scheduler.detector is not None and queue.capture is None:
                 span = Span(block.pointer, block.pointer + nbytes)
-                self._scheduler.detector.touched(queue, "allocation", span, writes=True)
+                self._scheduler.detector.allocated(queue, span)
             return block.pointer
 
     def free(self, pointer: int) -> None:
@@ -223,7 +224,7 @@ class DeviceMemory:
         pointer, size = block.pointer, block.size
         self._scheduler.submit(
             block.queue,
-            "poison freed memory",
+            FREE,
             lambda: fill_with_poison(pointer, size),
             writes=(block.span,),
         )

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from omni_platforms.errors import SimulatorStateError
-from omni_platforms.simulator import inductor
+from omni_platforms.simulator import inductor, native
 from omni_platforms.simulator.driver import Driver
 from omni_platforms.simulator.module_graphs import GraphFunctions, graph_class
 from omni_platforms.simulator.module_memory import MemoryFunctions
+from omni_platforms.simulator.native import PRIVATE_USE_1
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.runtime import Runtime
 from omni_platforms.simulator.statistics import MemoryStatistics
 from omni_platforms.simulator.task import StreamKey
-
-PRIVATE_USE_1 = 20
-"""torch's number of the device type (`c10/core/DeviceType.h`)."""
 
 
 class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
@@ -35,10 +33,15 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
         self._runtime = runtime
         self._driver = driver
         self._generators = generators
-        self.Stream = _stream_class(self._index, driver)
-        self.Event = _event_class(runtime.name, driver)
+        self.Stream = native.stream_class(self._index, driver)
+        self.Event = native.event_class(runtime.name, driver, runtime.faults)
         self.Graph = graph_class(driver)
         self.default_generators = generators.generators
+
+    @property
+    def driver(self) -> Driver:
+        """What the module's classes call."""
+        return self._driver
 
     def __getattr__(self, name: str) -> Any:
         """Answer inductor, which looks up its code generators here; nothing else."""
@@ -95,7 +98,7 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
         try:
             yield
         finally:
-            self._driver.set_device(before)
+            self._driver.restore_device(before)
 
     def synchronize(self, device: Any = None) -> None:
         """Block the host until all work of the device is done."""
@@ -142,13 +145,17 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
         if stream is None:
             yield
             return
+        if self._runtime.faults.now.stream_context_on_object:
+            with stream:  # torch's own, which keeps the previous stream in the stream object
+                yield
+            return
         device = self._driver.exchange_device(stream.device_index)
         before = self._driver.exchange_stream(stream.device_index, stream.stream_id)
         try:
             yield
         finally:
             self._driver.exchange_stream(*before)
-            self._driver.set_device(device)
+            self._driver.restore_device(device)
 
     # Memory -------------------------------------------------------------------
 
@@ -228,52 +235,3 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """Return the types that autocast may use."""
         return [torch.float16, torch.bfloat16]
-
-
-def _stream_class(index_of: Callable[[Any], int], driver: Driver) -> type[torch.Stream]:
-    class Stream(torch.Stream):
-        """A stream of a simulated device."""
-
-        def __new__(cls, device: Any = None, priority: int = 0, **key: int) -> Stream:
-            """Make a new stream, or wrap the one of `stream_id` and `device_index`."""
-            if not key:
-                index, number = driver.new_stream(index_of(device), priority)
-                key = {"stream_id": number, "device_index": index}
-            key.setdefault("device_type", PRIVATE_USE_1)
-            return super().__new__(cls, **key)
-
-    return Stream
-
-
-def _event_class(name: str, driver: Driver) -> type[torch.Event]:
-    class Event(torch.Event):
-        """An event of a simulated device."""
-
-        def __new__(
-            cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-        ) -> Event:
-            """Make an event that is not recorded yet."""
-            made = super().__new__(
-                cls,
-                device=name,
-                enable_timing=enable_timing,
-                blocking=blocking,
-                interprocess=interprocess,
-            )
-            made.has_timing = enable_timing
-            return made
-
-        has_timing: bool
-
-        def elapsed_time(self, end: Any) -> float:
-            """Return the milliseconds to `end`, which must be complete, as must this event.
-
-            `torch.Event` has this for its own exact type only.
-            """
-            if not (self.has_timing and getattr(end, "has_timing", False)):
-                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-            if not (self.event_id and end.event_id):
-                raise ValueError("Both events must be recorded before their time is asked for.")
-            return driver.event_elapsed(self.event_id, end.event_id)
-
-    return Event

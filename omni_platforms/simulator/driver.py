@@ -51,6 +51,10 @@ class Driver(GraphCalls):
         """Set the calling thread's current device and return the one before."""
         return self._threads.exchange_device(device)
 
+    def restore_device(self, device: int) -> None:
+        """Set the current device back to what it was before `exchange_device`."""
+        self._threads.set_device(device)
+
     def device_synchronize(self, device: int) -> None:
         """Block the host until all streams of `device` are done, where the vendor can."""
         self.wait_for_device(device)

@@ -50,7 +50,7 @@ class EventTable:
 
     def block(self, number: int, queue: Queue) -> None:
         """Make `queue` wait for the latest record of the event; later records do not matter."""
-        task = self._task(number)
+        task = self.task(number)
         if task is not None:
             on_it = task.queue is queue and queue.capture is None
             other = None if on_it else task
@@ -58,11 +58,11 @@ class EventTable:
 
     def query(self, number: int) -> bool:
         """Whether the work before the latest record is done. Does not block."""
-        return self._scheduler.poll(self._task(number))
+        return self._scheduler.poll(self.task(number))
 
     def synchronize(self, number: int) -> None:
         """Block the host until the work before the latest record is done."""
-        self._scheduler.host_wait(self._task(number), f"event {number}", asked=True)
+        self._scheduler.host_wait(self.task(number), f"event {number}", asked=True)
 
     def destroy(self, number: int) -> None:
         """Forget the event; waits for it that are queued stay."""
@@ -77,5 +77,6 @@ class EventTable:
             )
         return (last - first) * _MS_PER_TASK
 
-    def _task(self, number: int) -> Task | None:
+    def task(self, number: int) -> Task | None:
+        """Return the latest record of the event, or `None` where there is none."""
         return self._marks[number].task if number else None

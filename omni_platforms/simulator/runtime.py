@@ -9,6 +9,7 @@ import torch
 from omni_platforms.simulator.device_memory import DeviceMemory
 from omni_platforms.simulator.dtypes import COMPUTED
 from omni_platforms.simulator.events import EventTable
+from omni_platforms.simulator.fault_state import FaultState
 from omni_platforms.simulator.gate import Gate
 from omni_platforms.simulator.graphs.table import GraphTable
 from omni_platforms.simulator.pinned_memory import PinnedMemory
@@ -34,7 +35,8 @@ class Runtime:
         self.device_count = device_count
         self.gate = Gate()
         self.threads = CurrentDevices(device_count)
-        self.scheduler = Scheduler(self.gate)
+        self.faults = FaultState()
+        self.scheduler = Scheduler(self.gate, self.faults.hang)
         self.memory = DeviceMemory(self.gate, self.scheduler, device_count, memory_limit)
         self.pinned = PinnedMemory(self.gate, self._check_growth)
         self.graphs = GraphTable(self.gate, self.scheduler, self.memory)
@@ -62,6 +64,10 @@ class Runtime:
     def _check_growth(self, what: str) -> None:
         self.scheduler.captures.check_growth(what, self.current_queue())
 
+    def copy_engine(self, queue: Queue) -> Queue:
+        """Return the hidden stream on which copies of `queue` run outside its events."""
+        return self.scheduler.hidden_queue(queue.key[0], f"copy engine of {queue}")
+
     def wait_for_everything(self) -> None:
         """Block the host until all devices are done. Raises what failed."""
         self.scheduler.host_wait_for_all(self.scheduler.queues(), "the end of the run")
@@ -73,8 +79,13 @@ class Runtime:
 
     def describe(self) -> str:
         """Return the timeline of this run, with the races that were found in it."""
-        races = [f"race   {race}" for race in sorted(self.races())]
-        return "\n".join([str(self.scheduler.timeline), *races])
+        races = [f"race: {race}" for race in sorted(self.races())]
+        return "\n".join([self.scheduler.timeline.text(self.racing_tasks()), *races]).strip("\n")
+
+    def racing_tasks(self) -> set[int]:
+        """Return the numbers of the tasks that race in this run."""
+        detector = self.scheduler.detector
+        return set() if detector is None else {n for pair in detector.races.values() for n in pair}
 
     def _accesses_at(self, address: int) -> list[Access] | None:
         block = self.memory.find(address) or self.pinned.find(address)

@@ -12,23 +12,26 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from omni_platforms.errors import SimulatedFaultError
+from omni_platforms.simulator.call_site import call_site
 from omni_platforms.simulator.gate import Gate
 from omni_platforms.simulator.graphs.captures import Captures
 from omni_platforms.simulator.isolation import isolated
 from omni_platforms.simulator.policy import Policy
 from omni_platforms.simulator.races import RaceDetector
 from omni_platforms.simulator.sync_debug import SyncDebug
-from omni_platforms.simulator.task import Queue, Span, StreamKey, Task
+from omni_platforms.simulator.task import NEVER, Queue, Span, StreamKey, Task
 from omni_platforms.simulator.timeline import Timeline
 
 
 class Scheduler:
     """The streams, and the tasks that wait in them. Any thread may call any method."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, hang: Callable[[str], NoReturn]) -> None:
         self._gate = gate
+        self._hang = hang
         self.sync_debug = SyncDebug()
         self.captures = Captures()
         self._may_block = True
@@ -40,7 +43,10 @@ class Scheduler:
         self.detector = detector
         self.timeline = Timeline()
         self.host_waits: Counter[int] = Counter()
+        self.enqueued: Counter[tuple[StreamKey, str]] = Counter()
+        """How many tasks were enqueued in this run, by stream and by label without its number."""
         self.ticks = 0
+        self.now_running: Task | None = None
         self._queues: dict[StreamKey, Queue] = {}
         self._made: Counter[int] = Counter()
         self._submitted = 0
@@ -64,6 +70,20 @@ class Scheduler:
             queue = self.queue((device, self._made[device]))
             queue.priority = priority
             return queue
+
+    def hidden_queue(self, device: int, name: str) -> Queue:
+        """Return the stream `name`, of which programs do not know; made on first use.
+
+        Such streams have negative numbers.
+        """
+        with self._gate:
+            hidden = [queue for queue in self.queues(device) if queue.key[1] < 0]
+            for queue in hidden:
+                if queue.name == name:
+                    return queue
+            key = (device, -1 - len(hidden))
+            self._queues[key] = Queue(key, name=name)
+            return self._queues[key]
 
     def queues(self, device: int | None = None) -> list[Queue]:
         """Return the streams of `device`, or of all devices, in order of creation."""
@@ -96,8 +116,10 @@ class Scheduler:
         with self._gate:
             capture = self.captures.of(queue, waits_for)
             task = Task(self._submitted, queue, label, run, waits_for, reads, writes)
+            task.site = call_site()
             task.ready = ready
             self._submitted += 1
+            self.enqueued[queue.key, label.rstrip("0123456789 ")] += 1
             if capture is not None:
                 capture.record(task)
                 self.timeline.host(f"captures {task}")
@@ -130,6 +152,8 @@ class Scheduler:
                 stack.pop()
                 continue
             first = queue.tasks[0]
+            if first.waits_for is NEVER:
+                return
             if first.waits_for is not None and not first.waits_for.done:
                 stack.append((first.waits_for.queue, first.waits_for))
                 continue
@@ -154,6 +178,7 @@ class Scheduler:
 
     def _run(self, task: Task) -> None:
         task.queue.running = True
+        self.now_running = task
         self.ticks += 1
         self.timeline.ran(task)
         try:
@@ -182,6 +207,7 @@ class Scheduler:
             self.captures.check_host_call(f"a wait ({what})", task.capture if task else None)
             self.host_waits[threading.get_ident()] += 1
             self._wait(task, what)
+        self._check_arrived(task)
 
     def host_wait_for_all(self, queues: list[Queue], what: str) -> None:
         """Block the host until all that `queues` hold is done; one wait, as the host sees it."""
@@ -191,6 +217,8 @@ class Scheduler:
             for queue in queues:
                 self._wait(queue.last, what)
             self.raise_fault()
+        for queue in queues:
+            self._check_arrived(queue.last)
 
     def _wait(self, task: Task | None, what: str) -> None:
         self.timeline.host(f"waits ({what})" + (f" for {task}" if task else ""))
@@ -198,6 +226,14 @@ class Scheduler:
             self.drain(task.queue, task)
             self._host_saw(task)
         self.raise_fault()
+
+    def _check_arrived(self, task: Task | None) -> None:
+        """Let the wait that has just ended hang, where `task` will never run.
+
+        Captured tasks are never enqueued, and nothing waits for them.
+        """
+        if task is not None and not task.done and task.capture is None:
+            self._hang(str(task))
 
     def poll(self, task: Task | None) -> bool:
         """Whether `task` is done, for a query of the host, which does not block.
@@ -224,10 +260,15 @@ class Scheduler:
             return task.done
 
     def _host_saw(self, task: Task) -> None:
-        if self.detector is not None:
+        if self.detector is not None and task.done:
             self.detector.host_saw(task)
 
     # Faults -------------------------------------------------------------------
+
+    def unfinished(self) -> list[Task]:
+        """Return the tasks that have not run, stream by stream."""
+        with self._gate:
+            return [task for queue in self._queues.values() for task in queue.tasks]
 
     def raise_fault(self) -> None:
         """Raise the first failure of a task that no wait has reported yet, if there is one."""
@@ -241,8 +282,10 @@ class Scheduler:
         ) from error
 
     def finish(self) -> None:
-        """Run all that is queued and forget what failed. For the end of a run."""
+        """Run all that is queued, give up what hangs and forget what failed: the end of a run."""
         with self._gate:
             for queue in self.queues():
                 self.drain(queue)
+                for task in queue.tasks:  # so that nobody asks for them for ever
+                    task.done = True
             self._fault = None

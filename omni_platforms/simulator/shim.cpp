@@ -31,7 +31,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   Device getDevice() const override { return current(); }
   void setDevice(Device d) const override { call<void>("set_device", (int)d.index()); }
-  void uncheckedSetDevice(Device d) const noexcept override { quiet([&] { setDevice(d); }); }
+  void uncheckedSetDevice(Device d) const noexcept override {  // guards put the old one back
+    quiet([&] { call<void>("restore_device", (int)d.index()); });
+  }
   DeviceIndex deviceCount() const noexcept override { return device_count(); }
 #if __has_include(<c10/core/DeviceCapability.h>)  // torch 2.10
   c10::DeviceCapability getDeviceCapability(Device) const { return capability(); }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,8 @@ from omni_platforms.errors import SimulatorStateError
 from omni_platforms.simulator import dtypes, exploration
 from omni_platforms.simulator.build import load_shim
 from omni_platforms.simulator.collectives import backend
+from omni_platforms.simulator.fault_switch import FaultSwitch
+from omni_platforms.simulator.faults import NO_FAULTS, Faults
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.operators.register import Registration
 from omni_platforms.simulator.policy import policy_named
@@ -52,15 +56,18 @@ class Simulation:
         )
         self.runtime.scheduler.start(policy_named(arguments.schedule), None)
         generators = DefaultGenerators(arguments.device_count)
-        driver = vendor.driver(self.runtime)
+        switch = FaultSwitch(self.runtime, vendor.driver)
         shim = load_shim(vendor.device_type)  # raises before torch's state is changed
         vendor.claim(self.name)
-        shim.install(driver)
+        shim.install(switch.generic_driver)
         self._neutral = type(vendor) is Vendor
-        self.module: Any = vendor.install(self.runtime, driver, generators)
+        self.module: Any = vendor.install(self.runtime, switch.module_driver, generators)
         """The module `torch.<name>`."""
         self._registration = Registration(self.runtime, generators, shim, vendor.device_type.key)
         backend.register(self.runtime)
+        switch.module = self.module
+        self._switch = switch
+        self._lasting_faults = NO_FAULTS
 
     def __repr__(self) -> str:
         return f"<Simulation {self.name!r}, {self._arguments.device_count} devices>"
@@ -100,14 +107,48 @@ class Simulation:
 
     # Runs ---------------------------------------------------------------------
 
-    def reset(self, policy: str = "eager", *, detect_races: bool = False) -> None:
+    def reset(
+        self,
+        policy: str = "eager",
+        *,
+        detect_races: bool = False,
+        faults: Faults | Iterable[str] | None = None,
+    ) -> None:
         """Begin a new run under the schedule named `policy` (see `policy.py`).
+
+        The device has `faults` (see `faults.py`) until the next `reset`; `None`
+        means those of `simulate` or of the `faulty` block around the call.
 
         What is queued is run first, and what failed is forgotten. Every thread
         is on device 0 and its default stream again. Streams of earlier runs
         must not be used any more; tensors may. Counts and cached memory are gone.
         """
-        self.runtime.start_run(policy_named(policy), detect_races=detect_races)
+        chosen = policy_named(policy)
+        wanted = self._lasting_faults if faults is None else Faults.of(faults)
+        self.runtime.start_run(chosen, detect_races=detect_races)
+        self._switch.switch(wanted)
+
+    @contextlib.contextmanager
+    def faulty(self, *faults: str, **more: Any) -> Iterator[None]:
+        """Give the device `faults` inside a `with` block, which may hold several runs.
+
+        `more` are fields of `Faults`. What is queued when the block begins or
+        ends stays as it is: `reset` first to begin anew. At the end, waits that
+        hang because of a fault raise `SimulatedHangError` at once.
+        """
+        before, lasting = self.runtime.faults.now, self._lasting_faults
+        self._lasting_faults = dataclasses.replace(Faults.of(faults), **more)
+        self._switch.switch(self._lasting_faults)
+        try:
+            yield
+        finally:
+            self._lasting_faults = lasting
+            self._switch.switch(before)
+
+    def set_faults(self, faults: Faults | Iterable[str]) -> None:
+        """Give the device `faults` from now on, as `simulate(faults=...)` does."""
+        self._lasting_faults = Faults.of(faults)
+        self._switch.switch(self._lasting_faults)
 
     def explore(
         self,
@@ -119,9 +160,11 @@ class Simulation:
     ) -> exploration.Exploration:
         """Run `scenario` under all schedules that matter and return what became of it.
 
-        Each run begins as after `reset`. `seeds` adds random schedules; at most
-        `max_streams` streams are made lazy alone. The scenario raises (an
-        assertion, for example) to say that something is wrong.
+        Each run begins as after `reset`. `seeds` adds random schedules. The
+        scenario raises (an assertion, for example) to say that something is
+        wrong. At most `max_streams` streams are treated apart; when it uses
+        more, the exploration says so and is not `ok`. Raises
+        `SimulatorStateError` for a `max_streams` below 1.
         """
         return exploration.explore(self.runtime, scenario, seeds, max_streams, detect_races)
 
@@ -174,6 +217,7 @@ def simulate(
     memory_limit: int = 1 << 30,
     schedule: str = "eager",
     unsupported_dtypes: Iterable[torch.dtype] = (),
+    faults: Faults | Iterable[str] | None = None,
 ) -> Simulation:
     """Give this process a simulated accelerator `name` with `device_count` devices.
 
@@ -184,7 +228,8 @@ def simulate(
     refused with a `TypeError`, and missing from
     `torch.accelerator.get_device_capability()`. The first call in a fresh environment
     compiles the C++ part (10 to 30 s). A second call with the same arguments returns
-    the same object. Raises `SimulatorStateError` for other arguments, as torch takes
+    the same object; only `faults` (see `faults.py`) may differ, and are the device's
+    from then on. Raises `SimulatorStateError` for other arguments, as torch takes
     one such device for each process, and for a name that this torch has no room for;
     `CompilerMissingError` or `ShimBuildError` where the C++ part cannot be built.
     """
@@ -201,6 +246,8 @@ def simulate(
                 f"this process simulates {_installed._arguments} already, and torch takes one "
                 f"such device for each process; {arguments} needs a process of its own."
             )
+        if faults is not None:
+            _installed.set_faults(faults)
         return _installed
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 StreamKey = tuple[int, int]
 """A device and the number of a stream on it; 0 is the device's default stream."""
 
+COPY_TO_HOST = "copy to host"
+"""The label of copies to the host, which the host must wait for."""
+
 Clock = dict[StreamKey, int]
 """How many tasks of each stream are known to be finished: a vector clock."""
 
@@ -36,6 +39,7 @@ class Task:
         "reads",
         "ready",
         "run",
+        "site",
         "waits_for",
         "writes",
     )
@@ -59,6 +63,8 @@ class Task:
         self.writes = writes
         self.done = False
         self.clock: Clock = {}
+        self.site = ""
+        """The line that asked for it: `file:line in function`."""
         self.capture: Capture | None = None
         """The graph capture that the task was written down in, where it was not enqueued."""
         self.ready: Callable[[], bool] | None = None
@@ -71,10 +77,21 @@ class Task:
 class Queue:
     """One stream: the tasks that wait in it, in the order in which they must run."""
 
-    __slots__ = ("capture", "clock", "key", "last", "polls", "priority", "running", "tasks")
+    __slots__ = (
+        "capture",
+        "clock",
+        "key",
+        "last",
+        "name",
+        "polls",
+        "priority",
+        "running",
+        "tasks",
+    )
 
-    def __init__(self, key: StreamKey, priority: int = 0) -> None:
+    def __init__(self, key: StreamKey, priority: int = 0, name: str = "") -> None:
         self.key = key
+        self.name = name or f"stream {key[0]}.{key[1]}"
         self.priority = priority
         self.tasks: deque[Task] = deque()
         self.last: Task | None = None
@@ -85,4 +102,8 @@ class Queue:
         """The graph capture that this stream takes part in now."""
 
     def __str__(self) -> str:
-        return f"stream {self.key[0]}.{self.key[1]}"
+        return self.name
+
+
+NEVER = Task(-1, Queue((-1, -1)), "a record that never comes", None)
+"""A task that no stream holds: whatever waits for it waits for ever."""

@@ -172,9 +172,16 @@ def test_a_planted_bug_hides_under_the_eager_schedule(sim: Simulation, scenario:
 
 @every_scenario
 def test_the_right_twin_never_fails(sim: Simulation, scenario: Scenario) -> None:
-    found = sim.explore(lambda: scenario(True), seeds=120)
+    found = sim.explore(lambda: scenario(True), seeds=60)
     assert found.ok, str(found)
-    assert len(found.schedules) >= 122
+    assert len(found.schedules) >= 62
+
+
+@pytest.mark.slow
+@every_scenario
+def test_the_right_twin_never_fails_in_many_seeds(sim: Simulation, scenario: Scenario) -> None:
+    found = sim.explore(lambda: scenario(True), seeds=200)
+    assert found.ok, str(found)
 
 
 @every_scenario
@@ -182,14 +189,3 @@ def test_a_failing_schedule_fails_again(sim: Simulation, scenario: Scenario) -> 
     failure = sim.explore(lambda: scenario(False), seeds=10).failures[-1]
     with pytest.raises(Corrupt):
         sim.replay(lambda: scenario(False), failure.schedule)
-
-
-def test_a_failure_tells_what_happened(sim: Simulation) -> None:
-    found = sim.explore(lambda: missing_wait(False))
-    assert {(race.first, race.second) for race in found.races} == {
-        ("aten.mul.out on stream 0.0", "copy to host on stream 0.1")
-    }
-    text = str(next(f for f in found.failures if f.schedule == "lazy:0.0"))
-    assert "schedule lazy:0.0: Corrupt" in text
-    assert "enqueues #" in text
-    assert "nothing orders aten.mul.out on stream 0.0 and copy to host on stream 0.1" in text

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from omni_platforms.errors import SimulatorStateError
+from omni_platforms.simulator.blocks import fill_with_poison
 from omni_platforms.simulator.device_memory import DeviceMemory
 from omni_platforms.simulator.task import Span
 
@@ -41,6 +42,16 @@ class Region:
         if self.conjugate:
             made = torch._conj(made)
         return torch._neg_view(made) if self.negative else made
+
+    def poison_if_abandoned(self) -> None:
+        """Make the bytes undefined if nobody but this region holds them any more."""
+        if self.storage is not None and _owners(self.storage) == 1:
+            fill_with_poison(self.storage.data_ptr(), self.storage.nbytes())
+
+
+def _owners(storage: torch.UntypedStorage) -> int:
+    """Count the tensors and storage objects that hold the memory of `storage`."""
+    return int(torch._C._storage_Use_Count(storage._cdata))
 
 
 def device_region(memory: DeviceMemory, tensor: torch.Tensor) -> Region:

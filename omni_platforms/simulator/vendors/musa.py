@@ -14,6 +14,7 @@ import torch
 
 from omni_platforms.errors import HostRegistrationError
 from omni_platforms.simulator.driver import Driver
+from omni_platforms.simulator.faulty_driver import FaultyDriver
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.pinned_memory import PinnedMemory
 from omni_platforms.simulator.runtime import Runtime
@@ -26,7 +27,7 @@ from omni_platforms.simulator.vendors.vendor import Vendor
 VERSION = "2.7.1"
 
 
-class MusaDriver(Driver):
+class MusaDriver(FaultyDriver):
     """The generic interface of torch_musa, with what it lacks."""
 
     def device_synchronize(self, device: int) -> None:

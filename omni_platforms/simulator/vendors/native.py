@@ -93,7 +93,12 @@ class NativeEvent(HollowEvent):
 
     def wait(self, stream: Any = None) -> None:
         """Make a native stream, by default the current one, wait for the event."""
-        super().wait(self._native(stream))
+        native = self._native(stream)
+        if self._own.event_id:
+            super().wait(native)
+        else:  # a fault of the device may be that this hangs; otherwise it means nothing
+            driver = self._module.driver
+            driver.event_block(0, native.device_index, native.stream_id)
 
     def _native(self, stream: Any) -> torch.Stream:
         """Return `stream`, refused where the vendor would read past the end of the object."""

@@ -19,6 +19,7 @@ import torch
 
 from omni_platforms.errors import HostRegistrationError
 from omni_platforms.simulator.driver import Driver
+from omni_platforms.simulator.faulty_driver import FaultyDriver
 from omni_platforms.simulator.graphs.pool import PoolId
 from omni_platforms.simulator.module_graphs import GraphContext, SimulatedGraph
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
@@ -39,7 +40,7 @@ _PINNED = 0x10000000  # ACL_HOST_REG_PINNED
 _INVALID = 107000  # ACL_ERROR_RT_PARAM_INVALID
 
 
-class NpuDriver(Driver):
+class NpuDriver(FaultyDriver):
     """The generic interface of torch_npu, with what it does otherwise than asked."""
 
     def new_stream(self, device: int, priority: int) -> StreamKey:

@@ -12,6 +12,7 @@ from torch.utils import backend_registration
 from omni_platforms.simulator.device_module import DeviceModule
 from omni_platforms.simulator.device_types import PRIVATE_USE_1, DeviceType
 from omni_platforms.simulator.driver import Driver
+from omni_platforms.simulator.faulty_driver import FaultyDriver
 from omni_platforms.simulator.operators.randomness import DefaultGenerators
 from omni_platforms.simulator.runtime import Runtime
 
@@ -20,7 +21,7 @@ class Vendor:
     """The neutral way: a name that torch does not know, with a module of its own."""
 
     device_type: DeviceType = PRIVATE_USE_1
-    driver: Callable[[Runtime], Driver] = Driver
+    driver: Callable[[Runtime], FaultyDriver] = FaultyDriver
     """Makes what answers the C++ part."""
     unsupported: frozenset[torch.dtype] = frozenset()
     """Types of numbers that the device has no tensors of."""

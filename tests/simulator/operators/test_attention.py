@@ -43,7 +43,7 @@ def test_fused_is_one_task(sim: Simulation) -> None:
     x = torch.ones(2, 4, 6, 8, device=D)
     sim.reset("lazy")
     F.scaled_dot_product_attention(x, x, x, is_causal=True)
-    tasks = [x for x in sim.timeline().splitlines() if "enqueues" in x and "poison" not in x]
+    tasks = [x for x in sim.timeline().splitlines() if "enqueues" in x and "free on" not in x]
     assert len(tasks) == 1
     assert "attention" in tasks[0]
 

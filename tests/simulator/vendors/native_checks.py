@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from omni_platforms.errors import SimulatorStateError
+from omni_platforms.errors import SimulatedHangError, SimulatorStateError
 from omni_platforms.simulator import Simulation
 
 
@@ -93,3 +93,14 @@ def check_native_streams_are_generic_ones_by_type(sim: Simulation) -> None:
     assert hash(native(sim).current_stream()) == hash(side)
     assert torch.accelerator.current_stream().stream_id == side.stream_id
     assert native(sim).default_stream() != side
+
+
+def check_a_wait_before_its_record_hangs_where_that_is_the_fault(sim: Simulation) -> None:
+    side = native(sim).Stream()
+    native(sim).Event().wait(side)
+    side.synchronize()
+    with sim.faulty("wait-before-record-hangs", hang_seconds=0.01):
+        native(sim).Event().wait(side)
+        assert not any(side.query() for _ in range(20))
+        with pytest.raises(SimulatedHangError):
+            side.synchronize()

@@ -24,9 +24,9 @@ Check = Callable[[Simulation], None]
 
 
 MODULES = {
-    "npu": ("shared_checks", "native_checks", "npu_checks"),
-    "musa": ("shared_checks", "native_checks", "musa_checks"),
-    "xpu": ("shared_checks", "xpu_checks"),
+    "npu": ("shared_checks", "fault_checks", "native_checks", "npu_checks"),
+    "musa": ("shared_checks", "fault_checks", "native_checks", "musa_checks"),
+    "xpu": ("shared_checks", "fault_checks", "xpu_checks"),
 }
 
 
