@@ -10,6 +10,8 @@ import os
 import queue
 import time
 
+import torch
+
 from omni_platforms.errors import ExecutorForkedError, OutputTimeoutError
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
@@ -27,12 +29,13 @@ class Asker(Resolver):
     def __init__(
         self,
         platform: OmniPlatform,
+        device: torch.device,
         issuer: Issuer,
         bounds: Bounds,
         gate: CaptureGate,
         counters: Counters,
     ) -> None:
-        super().__init__(platform, issuer, bounds, gate, counters)
+        super().__init__(platform, device, issuer, bounds, gate, counters)
         self._issuer = issuer
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # put is reentrant
         self._pid = os.getpid()

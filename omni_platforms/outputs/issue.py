@@ -115,20 +115,33 @@ class Issuer:
 
     def _find_side_stream(self) -> torch.Stream | None:
         """Make the side stream, or say in `reason` why outputs take the blocking path."""
-        platform = self._platform
-        side = platform.create_side_stream(self._device)
+        side = self._made_side_stream()
         if side is None:
-            self._refuse("side streams", Capability.SIDE_STREAMS)
             return None
         try:
-            probe = platform.pinned_empty((1,), torch.uint8)
-        except RuntimeError as error:
+            probe = self._platform.pinned_empty((1,), torch.uint8)
+        except Exception as error:  # noqa: BLE001  whatever it is, pinning does not work
             self._refuse(f"pinned memory ({error})", Capability.PINNED_MEMORY)
             return None
         if probe is None or not probe.is_pinned():
             self._refuse("pinned memory", Capability.PINNED_MEMORY)
             return None
         self.pinned = True
+        return side
+
+    def _made_side_stream(self) -> torch.Stream | None:
+        wanted = Capability.SIDE_STREAMS
+        try:
+            side = self._platform.create_side_stream(self._device)
+        except Exception as error:  # noqa: BLE001  whatever it is, there is none
+            self._refuse(f"side streams ({error})", wanted)
+            return None
+        if side is None:
+            self._refuse("side streams", wanted)
+        elif side.device != self._device:
+            # Copies on it would not wait for the device that computes.
+            self._refuse(f"side streams on {self._device} (it made one on {side.device})", wanted)
+            return None
         return side
 
     def _refuse(self, what: str, capability: Capability) -> None:
@@ -139,7 +152,7 @@ class Issuer:
                 f"{self.reason}, although it declares {capability.value!r}: every output is "
                 "copied with a blocking call. Run `omni-platforms doctor`.",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _copy_aside(self, pending: PendingOutput, request: Request) -> None:

@@ -6,6 +6,7 @@ background thread, or a caller of `result()`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -23,6 +24,8 @@ from omni_platforms.outputs.pending import PendingDescription, PendingOutput
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
 
+logger = logging.getLogger(__name__)
+
 LINGER_S = 20e-3
 """How long the background thread leaves small outputs to other threads, in seconds."""
 
@@ -36,12 +39,14 @@ class Resolver:
     def __init__(
         self,
         platform: OmniPlatform,
+        device: torch.device,
         issuer: Issuer,
         bounds: Bounds,
         gate: CaptureGate,
         counters: Counters,
     ) -> None:
         self._platform = platform
+        self._device = device
         self._small = issuer.small
         self._batches = issuer.batches
         self._habit = issuer.habit
@@ -96,8 +101,19 @@ class Resolver:
         except CaptureError:
             raise
         except Exception as error:  # noqa: BLE001  it belongs to this one output
-            pending.error = pending.error or error
+            self._wait_failed(pending, error)
             return True
+
+    def _wait_failed(self, pending: PendingOutput, error: Exception) -> None:
+        """Fail an output whose event cannot be waited for, after waiting for its whole device.
+
+        Its copy may still be in flight, and its memory must not be let go before.
+        """
+        pending.error = pending.error or error
+        try:
+            self._platform.synchronize(self._device)
+        except Exception as lost:  # noqa: BLE001  nothing on this device can be waited for any more
+            logger.error("waiting for %s failed too: %s", self._device, lost)
 
     def _advance(
         self,
@@ -149,7 +165,7 @@ class Resolver:
         try:
             return pending.is_copied()
         except Exception as error:  # noqa: BLE001  it belongs to this one output
-            pending.error = pending.error or error
+            self._wait_failed(pending, error)
             return True
         finally:
             self._gate.end()

@@ -57,8 +57,7 @@ class Waiter(Asker):
         gate: CaptureGate,
         counters: Counters,
     ) -> None:
-        super().__init__(platform, issuer, bounds, gate, counters)
-        self._device = device
+        super().__init__(platform, device, issuer, bounds, gate, counters)
         self._asleep = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()

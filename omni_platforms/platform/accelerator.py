@@ -7,7 +7,6 @@ vendor; everything goes through `torch.Stream`, `torch.Event` and
 
 from __future__ import annotations
 
-import time
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -15,15 +14,6 @@ from typing import Any
 import torch
 
 from omni_platforms.platform.interface import DeviceLike, OmniPlatform
-
-# Waiting by asking: the first pauses are short, later ones grow with the time
-# already waited, so that the wake-up is at most about 2 % late and 1 ms at worst.
-_SHORTEST_PAUSE_S = 20e-6
-# A pause of 20 us takes about 75 us on Linux, so a wait starts by asking at once
-# and again: a few kilobytes arrive within this time.
-_SPIN_S = 50e-6
-_LONGEST_PAUSE_S = 1e-3
-_PAUSE_SHARE = 0.02
 
 
 class StreamContext(AbstractContextManager[None]):
@@ -53,12 +43,6 @@ class StreamContext(AbstractContextManager[None]):
         torch.accelerator.set_stream(self._previous)
         if self._device != self._previous.device.index:
             torch.accelerator.set_device_index(self._device)
-
-
-def _pause(waited: float, timeout: float | None) -> float:
-    """Return how long to sleep before asking again, in seconds."""
-    pause = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, waited * _PAUSE_SHARE))
-    return pause if timeout is None else min(pause, max(0.0, timeout - waited))
 
 
 class AcceleratorPlatform(OmniPlatform):
@@ -110,24 +94,6 @@ class AcceleratorPlatform(OmniPlatform):
             event = torch.Event(stream.device)
             event.record(stream)
         return event
-
-    def synchronize_event(self, event: torch.Event, timeout: float | None = None) -> bool:
-        """Block the host until `event` is complete, by asking at growing intervals.
-
-        `torch.Event.synchronize` may keep a core busy (torch accepts and
-        ignores `blocking=True`, `torch/_torch_docs.py` of 2.13), cannot time
-        out, and was seen never to return on one vendor's stack.
-        """
-        if event.query():
-            return True
-        start = time.perf_counter()
-        while not event.query():
-            waited = time.perf_counter() - start
-            if timeout is not None and waited >= timeout:
-                return False
-            if waited > _SPIN_S:
-                time.sleep(_pause(waited, timeout))
-        return True
 
     def pinned_empty(
         self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype

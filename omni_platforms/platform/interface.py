@@ -22,6 +22,7 @@ import torch
 
 from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.registration import RegisteredHostMemory
+from omni_platforms.platform.waiting import wait_for_event
 
 DeviceLike = torch.device | str | int | None
 
@@ -215,11 +216,10 @@ class OmniPlatform:
     def synchronize_event(self, event: torch.Event, timeout: float | None = None) -> bool:
         """Block the host until `event` is complete; return whether it is.
 
-        Waits at most `timeout` seconds (for ever when `None`). The GIL is free
-        while it waits, and a long wait does not keep a core busy.
+        Waits at most `timeout` seconds (for ever when `None`), by asking at
+        growing intervals: a long wait does not keep a core busy.
         """
-        event.synchronize()
-        return True
+        return wait_for_event(event, timeout)
 
     def is_capturing(self, device: DeviceLike = None) -> bool:
         """Whether the calling thread's current stream is capturing a graph."""

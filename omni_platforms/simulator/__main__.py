@@ -34,8 +34,12 @@ def main() -> None:
             os.environ[variable] = getattr(arguments, option)
     try:
         start_from_environment()
-    except OmniError as error:
-        parser.exit(2, f"error: {error}\n")
+    except (OmniError, RuntimeError) as error:
+        # Where the package is installed, `import torch` starts it and wraps the error.
+        cause = error if isinstance(error, OmniError) else error.__cause__
+        if not isinstance(cause, OmniError):
+            raise
+        parser.exit(2, f"error: {cause}\n")
     _become(program)
 
 
