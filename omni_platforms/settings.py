@@ -139,6 +139,14 @@ SETTINGS: Mapping[str, Setting] = {
             "lazy:<device>.<stream>,... or random:<seed>.",
             str.strip,
         ),
+        Setting(
+            "OMNI_NPU_HCCL_HOST_SYNC",
+            "1 or 0",
+            False,
+            "On Ascend NPUs, make the host wait for the device before each event. For stacks on "
+            "which an event does not cover collectives; it costs the overlap.",
+            _flag,
+        ),
     )
 }
 

@@ -46,6 +46,8 @@ LAYERS: dict[str, set[str]] = {
     "cli": _TOP | {"demo", "bench", "conformance"},
 }
 _VENDOR_MAY_IMPORT = _PLATFORM
+# A ROCm build of torch has CUDA's names, so its plugin is a variant of CUDA's.
+_VARIANT_OF = {"omni_platforms_rocm": "omni_platforms_cuda"}
 # Parts that stand above everything that the package's own public names stand for.
 _MAY_USE_PUBLIC_NAMES = {"demo", "bench", "conformance", "cli"}
 
@@ -104,7 +106,7 @@ def _check_imports(file: Path, tree: ast.Module) -> Iterator[Violation]:
         yield Violation(file, 1, "layers", f"{part!r} has no place in LAYERS; give it one")
         return
     for line, package, target in _project_imports(file, tree):
-        if package in VENDORS and package != vendor:
+        if package in VENDORS and package not in (vendor, _VARIANT_OF.get(str(vendor))):
             yield Violation(file, line, "vendor-import", f"imports the vendor package {package}")
         elif part in _MAY_USE_PUBLIC_NAMES and target not in LAYERS:
             continue

@@ -1,0 +1,1 @@
+"""Moore Threads GPUs for omni-platforms."""

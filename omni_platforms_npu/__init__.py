@@ -1,0 +1,1 @@
+"""Ascend NPUs for omni-platforms."""

@@ -1,0 +1,1 @@
+"""Intel XPUs for omni-platforms."""
