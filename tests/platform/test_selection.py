@@ -267,13 +267,13 @@ def test_the_simulated_name_is_available_with_its_devices(monkeypatch: pytest.Mo
 def test_a_vendors_plugin_is_available_when_its_name_is_simulated(
     plugins: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    absent = good("npu").replace("ProbeStatus.AVAILABLE", "ProbeStatus.ABSENT")
-    plugins("npu", absent)
+    absent = good("acme").replace("ProbeStatus.AVAILABLE", "ProbeStatus.ABSENT")
+    plugins("acme", absent)
     plugins("other", good("other").replace("ProbeStatus.AVAILABLE", "ProbeStatus.ABSENT"))
-    monkeypatch.setenv("OMNI_SIMULATE", "npu")
+    monkeypatch.setenv("OMNI_SIMULATE", "acme")
     found = {report.name: report for report in discover()}
-    assert found["npu"].status is ProbeStatus.AVAILABLE
-    assert found["npu"].reason == "simulated, as OMNI_SIMULATE asks"
+    assert found["acme"].status is ProbeStatus.AVAILABLE
+    assert found["acme"].reason == "simulated, as OMNI_SIMULATE asks"
     assert found["other"].status is ProbeStatus.ABSENT
 
 
