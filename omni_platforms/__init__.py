@@ -13,8 +13,12 @@ from omni_platforms._lazy import lazy_names
 if TYPE_CHECKING:
     from omni_platforms.errors import (
         AmbiguousPlatformError,
+        ArenaClosedError,
+        ArenaForkedError,
+        ArenaFullError,
         BrokenPluginError,
         CaptureError,
+        CorruptPacketError,
         DemoError,
         DrainTimeoutError,
         ExecutorClosedError,
@@ -26,7 +30,9 @@ if TYPE_CHECKING:
         OutputTimeoutError,
         PlatformError,
         PlatformUnavailableError,
+        SegmentRefusedError,
         SettingError,
+        SharedMemoryError,
         UnknownPlatformError,
         UnsupportedOutputError,
     )
@@ -43,10 +49,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AmbiguousPlatformError",
+    "ArenaClosedError",
+    "ArenaForkedError",
+    "ArenaFullError",
     "AsyncOutputExecutor",
     "BrokenPluginError",
     "Capability",
     "CaptureError",
+    "CorruptPacketError",
     "DemoError",
     "DrainTimeoutError",
     "ExecutorClosedError",
@@ -61,7 +71,9 @@ __all__ = [
     "OutputTimeoutError",
     "PlatformError",
     "PlatformUnavailableError",
+    "SegmentRefusedError",
     "SettingError",
+    "SharedMemoryError",
     "UnknownPlatformError",
     "UnsupportedOutputError",
     "__version__",

@@ -19,6 +19,12 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- CaptureError (RuntimeError)             submitted while a graph is being captured
     |   |-- OutputTimeoutError (TimeoutError)       one output did not arrive in time
     |   `-- DrainTimeoutError (TimeoutError)        outputs still in flight: keep their memory
+    |-- SharedMemoryError
+    |   |-- ArenaFullError (MemoryError)            no block is free, and the arena may not grow
+    |   |-- SegmentRefusedError (OSError)           the system gives no more shared memory
+    |   |-- CorruptPacketError (ValueError)         a packet that is not as its sender made it
+    |   |-- ArenaClosedError (RuntimeError)         used after close
+    |   `-- ArenaForkedError (RuntimeError)         used in a child of the process that made it
     |-- SimulatorError
     |   |-- CompilerMissingError (RuntimeError)     no C++ compiler to build the simulator with
     |   |-- ShimBuildError (RuntimeError)           the compiler, or loading what it built, failed
@@ -108,6 +114,30 @@ class OutputTimeoutError(OutputError, _Timeout):
 
 class DrainTimeoutError(OutputError, _Timeout):
     """Outputs were still in flight at the end of a drain; device memory must not be released."""
+
+
+class SharedMemoryError(OmniError):
+    """Base of what can go wrong with outputs in shared memory."""
+
+
+class ArenaFullError(SharedMemoryError, MemoryError):
+    """No block of the arena is free, and a limit that the message names forbids more."""
+
+
+class SegmentRefusedError(SharedMemoryError, OSError):
+    """The system refused to create, allocate or map shared memory."""
+
+
+class CorruptPacketError(SharedMemoryError, ValueError):
+    """A packet is truncated, damaged, of another version or points outside the arena."""
+
+
+class ArenaClosedError(SharedMemoryError, RuntimeError):
+    """The arena, or the view of one, was closed."""
+
+
+class ArenaForkedError(SharedMemoryError, RuntimeError):
+    """The arena, or the view of one, belongs to the parent of this forked process."""
 
 
 class SimulatorError(OmniError):

@@ -36,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "settings": {"errors"},
     "platform": _BASE,
     "outputs": _PLATFORM,
-    "shm": _PLATFORM,
+    "shm": _PLATFORM | {"outputs"},
     "engine": _OUTPUTS,
     "simulator": _PLATFORM,
     "audit": _OUTPUTS,
