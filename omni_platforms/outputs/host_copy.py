@@ -69,8 +69,8 @@ def blocking_copy(leaf: Any) -> Any:
             "materialize it on a device first"
         )
     if leaf.device.type == "cpu":
-        return _resolved(leaf.detach()).clone()
-    return _resolved(leaf.detach()).to("cpu")
+        return resolved(leaf.detach()).clone()
+    return resolved(leaf.detach()).to("cpu")
 
 
 def start_copy(leaf: Any, device: torch.device, platform: OmniPlatform) -> torch.Tensor | None:
@@ -84,7 +84,7 @@ def start_copy(leaf: Any, device: torch.device, platform: OmniPlatform) -> torch
     """
     if not copies_asynchronously(leaf, device):
         return None
-    source = _resolved(leaf.detach())
+    source = resolved(leaf.detach())
     if source.numel() == 0:
         return torch.empty_like(source, device="cpu")
     if not source.is_contiguous():
@@ -111,7 +111,7 @@ def _strided_target(
     return source, None if flat is None else flat.as_strided(source.shape, strides)
 
 
-def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
     """Carry out a lazy conjugation or negation where the tensor is.
 
     torch would carry it out on the host right after enqueuing the copy, that

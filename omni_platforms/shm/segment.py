@@ -50,7 +50,7 @@ class Segment:
         Blocks for about 0.3 ms a megabyte. Raises `SegmentRefusedError`, with
         nothing left behind, when memory, descriptors or a limit do not allow it.
         """
-        with _typed_refusal(size), contextlib.ExitStack() as undo:
+        with typed_refusal(f"{size} bytes of shared memory"), contextlib.ExitStack() as undo:
             _check_memory_left(size)
             descriptor, kind = _new_descriptor()
             undo.callback(os.close, descriptor)
@@ -73,7 +73,7 @@ class Segment:
         """
         try:
             size = os.fstat(descriptor).st_size
-            with _typed_refusal(size):
+            with typed_refusal(f"{size} bytes of shared memory"):
                 mapping = mmap.mmap(descriptor, size)
         except ValueError as error:
             raise SegmentRefusedError(
@@ -137,14 +137,15 @@ def _seal(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def _typed_refusal(size: int) -> Iterator[None]:
+def typed_refusal(what: str) -> Iterator[None]:
+    """Turn an `OSError` of the block into `SegmentRefusedError`, which names the limit."""
     try:
         yield
     except SegmentRefusedError:
         raise
     except OSError as error:
         raise SegmentRefusedError(
-            f"the system refused {size} bytes of shared memory: {error.strerror} "
+            f"the system refused {what}: {error.strerror} "
             f"({errno.errorcode.get(error.errno or 0, error.errno)}). {_remedy(error.errno)}"
         ) from error
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from omni_platforms.platform.cpu import CpuPlatform
+from omni_platforms.platform.interface import OmniPlatform
+from omni_platforms.shm import Arena, ArenaView
 
 
 def open_descriptors() -> set[str]:
@@ -18,7 +25,7 @@ def open_descriptors() -> set[str]:
             target = os.readlink(f"/proc/self/fd/{name}")
         except FileNotFoundError:  # the listing's own
             continue
-        if target.startswith(("/memfd:omni", "/dev/shm", "pipe:", "socket:")):
+        if target.startswith(("/memfd:omni", "/dev/shm/omni", "pipe:", "socket:")):
             found.add(f"{name} {target}")
     return found
 
@@ -29,10 +36,45 @@ def mappings() -> list[str]:
     return [line for line in lines if "/memfd:omni" in line or "/dev/shm/omni" in line]
 
 
+def traces() -> tuple[set[str], list[str], list[str]]:
+    """Return everything that an arena could leave behind."""
+    names = [name for name in os.listdir("/dev/shm") if name.startswith("omni")]
+    return open_descriptors(), mappings(), names
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _quick_collections() -> Iterator[None]:
+    """Let the collector, which every test here runs, look only at what the tests made."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays_behind() -> Iterator[None]:
-    gc.collect()
-    before = open_descriptors(), mappings(), os.listdir("/dev/shm")
+    before = traces()
     yield
     gc.collect()
-    assert (open_descriptors(), mappings(), os.listdir("/dev/shm")) == before
+    assert traces() == before
+
+
+@contextmanager
+def connected(
+    platform: OmniPlatform | None = None, **options: Any
+) -> Iterator[tuple[Arena, ArenaView]]:
+    """An arena and its view, both in this process."""
+    options.setdefault("segment_bytes", 1 << 20)
+    options.setdefault("cap", 16 << 20)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, Arena(platform or CpuPlatform(), **options) as arena:
+        arena.connect(ours)
+        with ArenaView.connect(theirs) as view:
+            yield arena, view
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Arena, ArenaView]]:
+    """A small arena on the CPU platform, which copies with blocking calls, and its view."""
+    with connected() as both:
+        yield both

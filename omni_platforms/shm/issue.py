@@ -1,0 +1,95 @@
+"""Getting the leaves of one output under way to their places: aside, or with blocking copies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from omni_platforms.errors import CaptureError
+from omni_platforms.outputs.host_copy import own_tensors
+from omni_platforms.platform.capability import Capability
+from omni_platforms.platform.interface import OmniPlatform
+from omni_platforms.shm.packet import LeafRecord
+from omni_platforms.shm.packing import Packing
+from omni_platforms.shm.writing import Writer
+
+Place = tuple[Sequence[torch.Tensor], bool]
+"""Flat bytes, in parts that a copy must not cross, and whether they are registered."""
+Events = Sequence[torch.Event]
+
+
+class Issuer:
+    """Starts the copies of an arena's outputs, on the calling thread and a stream aside."""
+
+    def __init__(self, platform: OmniPlatform, device: torch.device) -> None:
+        self._platform = platform
+        self._device = device
+        self._captures = Capability.GRAPH_CAPTURE in platform.capabilities
+        self._side = platform.create_side_stream(device)
+
+    def check_no_capture(self) -> None:
+        """Raise `CaptureError` while the calling stream captures a graph."""
+        if self._captures and self._platform.is_capturing(self._device):
+            raise CaptureError(
+                "the calling stream is capturing a graph, and a hand-over to another process "
+                "cannot be part of one: pack the graph's static output after the replay"
+            )
+
+    def issue(
+        self,
+        packing: Packing,
+        leaves: Sequence[Any],
+        records: Sequence[LeafRecord],
+        places: Sequence[Place],
+        after: Events | None,
+    ) -> None:
+        """Fill `packing` with copies that are under way, or done.
+
+        An exception leaves `packing` with the event that covers what was
+        enqueued before it.
+        """
+        with own_tensors(), torch.no_grad():
+            side = self._side_after(after) if self._is_on_device(leaves) else None
+            writer = Writer(self._platform, self._device, asynchronous=side is not None)
+            packing.writer = writer
+            with self._covered(side, packing):
+                for leaf, record, (parts, registered) in zip(leaves, records, places, strict=True):
+                    if record.nbytes:
+                        writer.write(leaf, record, parts, registered)
+
+    def _is_on_device(self, leaves: Sequence[Any]) -> bool:
+        host = "cpu"
+        return any(isinstance(leaf, torch.Tensor) and leaf.device.type != host for leaf in leaves)
+
+    @contextlib.contextmanager
+    def _covered(self, side: torch.Stream | None, packing: Packing) -> Any:
+        """Run the block on `side`; give `packing` an event for all that it enqueued there."""
+        if side is None:
+            yield
+            return
+        platform = self._platform
+        with platform.stream_context(side):
+            try:
+                yield
+            finally:
+                # Also after an error: what was enqueued may still read and write.
+                packing.done = platform.record_device_event(side)
+                if packing.done is None:
+                    platform.synchronize(self._device)
+
+    def _side_after(self, after: Events | None) -> torch.Stream | None:
+        """Return the side stream, behind the work that makes the output, or `None`: block."""
+        platform, side = self._platform, self._side
+        if after is None and side is not None:
+            event = platform.record_device_event(platform.current_stream(self._device))
+            after = None if event is None else (event,)
+            side = None if event is None else side
+        for event in after or ():
+            if side is None:
+                platform.synchronize_event(event)
+            else:
+                platform.stream_wait_event(side, event)
+        return side

@@ -1,0 +1,128 @@
+"""One output on its way into the arena."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from omni_platforms.errors import OutputError, OutputTimeoutError
+from omni_platforms.shm.allocator import Block
+from omni_platforms.shm.packet import BlockRecord, Contents, LeafRecord, Packet, encode
+from omni_platforms.shm.writing import Writer
+
+if TYPE_CHECKING:
+    from omni_platforms.shm.blocks import Blocks
+
+
+class HeldBlock(NamedTuple):
+    """A block that belongs to one output, and the number that its lease has or will have."""
+
+    number: int
+    block: Block
+    nbytes: int
+
+
+class Retired(NamedTuple):
+    """Blocks that nobody wants any more, and what the device may still do to them."""
+
+    blocks: Sequence[HeldBlock]
+    done: torch.Event | None
+    alive: Any
+    """What the device reads or writes besides."""
+
+    def is_written(self) -> bool:
+        """Whether the device has finished. Does not block."""
+        return self.done is None or self.done.query()
+
+
+class Packing:
+    """An output whose copies are enqueued. `Arena.start` makes it; `wait` makes the packet.
+
+    Its device tensors stay alive until the device has read them. Letting go of
+    it without `wait` or `drop` gives the blocks back as `drop` does.
+    """
+
+    def __init__(
+        self,
+        owner: Blocks,
+        structure: bytes,
+        records: Sequence[LeafRecord],
+        blocks: Sequence[HeldBlock],
+        inline: bytearray,
+    ) -> None:
+        self._owner = owner
+        self._structure = structure
+        self._records = records
+        self.blocks: Sequence[HeldBlock] = blocks
+        """What it holds, until it is settled."""
+        self._inline = inline
+        self._lock = threading.Lock()
+        self._packet: Packet | None = None
+        self.done: torch.Event | None = None
+        """The device has written everything once this is complete; `None`: it has already."""
+        self.writer: Writer | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all leaves."""
+        return sum(record.nbytes for record in self._records)
+
+    def wait(self, timeout: float | None = None) -> Packet:
+        """Block until the device has written the output, and return its packet.
+
+        Waits at most `timeout` seconds (for ever when `None`). A second call returns the same
+        packet. Raises `OutputTimeoutError` when the output is still in flight, which it
+        stays, and `OutputError` when it was dropped.
+        """
+        if not self._await_device(timeout):
+            raise OutputTimeoutError(
+                f"an output of {self.nbytes} bytes was not in shared memory after {timeout} s: "
+                "the device has not finished it. Wait longer, or drop it."
+            )
+        with self._lock:
+            if self._packet is None:
+                self._packet = self._finish()
+            return self._packet
+
+    def drop(self) -> None:
+        """Give the blocks back, as soon as the device has finished writing them. Does not block.
+
+        Any thread may call it, more than once. After `wait` it does nothing:
+        what has a packet is given back by its consumer, or by `Arena.discard`.
+        """
+        with self._lock:
+            self._retire()
+
+    def _await_device(self, timeout: float | None) -> bool:
+        done = self.done
+        if done is None:
+            return True
+        with self._owner.gate:
+            return self._owner.platform.synchronize_event(done, timeout)
+
+    def _finish(self) -> Packet:
+        if self.writer is None:
+            raise OutputError("this output was dropped: there is no packet of it")
+        self.writer.finish()
+        blocks = [
+            BlockRecord(held.number, held.block.segment, held.block.offset, held.nbytes)
+            for held in self.blocks
+        ]
+        data = encode(Contents(blocks, self._records, self._structure, self._inline))
+        self._owner.lend(self.blocks)
+        numbers = tuple(held.number for held in self.blocks)
+        self.blocks, self.writer, self.done = (), None, None
+        return Packet(data, numbers)
+
+    def _retire(self) -> None:
+        """Hand the blocks to the arena. Takes no lock: it runs in the garbage collector too."""
+        writer, self.writer = self.writer, None
+        blocks, self.blocks = self.blocks, ()
+        if blocks or writer is not None:
+            self._owner.abandoned.append(Retired(blocks, self.done, (writer, self._inline)))
+
+    def __del__(self) -> None:
+        self._retire()

@@ -1,0 +1,117 @@
+"""A segment as the worker writes it: flat bytes, registered with the device where it can be.
+
+A device may refuse a registration as too large. Then the segment is registered
+in pieces, and copies are cut where pieces meet: a copy never crosses two
+registrations. When a piece is refused as well, those before it are undone, and
+the segment is plain memory, written through pinned staging.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Iterator
+
+import torch
+
+from omni_platforms.errors import HostRegistrationError
+from omni_platforms.platform.interface import OmniPlatform
+from omni_platforms.platform.registration import RegisteredHostMemory
+from omni_platforms.shm.allocator import round_up
+from omni_platforms.shm.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+SMALLEST_PIECE = 64 << 20
+"""Pieces are halves, quarters and so on of a segment, but not smaller than so many bytes."""
+
+
+class WritableSegment:
+    """A segment, mapped in the worker. Methods are called under the arena's lock."""
+
+    def __init__(self, segment: Segment, platform: OmniPlatform, device: torch.device) -> None:
+        """Register the segment. Blocks for about 0.05 ms a megabyte, as its pages are there."""
+        self.segment = segment
+        self.bytes = torch.frombuffer(segment.mapping, dtype=torch.uint8)
+        self.refusal = ""
+        """Why it is not registered."""
+        self._pieces: list[RegisteredHostMemory] = []
+        with _current(platform, device):
+            self._register(platform)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the device copies to it without the host waiting."""
+        return bool(self._pieces)
+
+    def parts(self, offset: int, nbytes: int) -> list[torch.Tensor]:
+        """Return a range as flat bytes, cut where two registrations meet."""
+        step = self._pieces[0].tensor.numel() if self._pieces else self.segment.size
+        cuts = range(round_up(offset + 1, step), offset + nbytes, step)
+        edges = [offset, *cuts, offset + nbytes]
+        return [self.bytes[a:b] for a, b in itertools.pairwise(edges)]
+
+    def close(self) -> None:
+        """Unregister the memory and close the descriptor. No copy may be in flight any more.
+
+        Raises `HostRegistrationError` when the device refuses; what it kept stays registered.
+        """
+        while self._pieces:
+            self._pieces[-1].close()
+            self._pieces.pop()
+        self.segment.close()
+
+    def _register(self, platform: OmniPlatform) -> None:
+        size = self.segment.size
+        step = size
+        while True:
+            try:
+                pieces = [self.bytes[at : at + step] for at in range(0, size, step)]
+                self._pieces = _register_pieces(platform, pieces)
+                return
+            except HostRegistrationError as error:
+                self.refusal = str(error)
+            if step <= SMALLEST_PIECE:
+                logger.warning("outputs are staged: %s", self.refusal)
+                return
+            step = max(SMALLEST_PIECE, round_up(step // 2))
+
+
+def _register_pieces(
+    platform: OmniPlatform, pieces: list[torch.Tensor]
+) -> list[RegisteredHostMemory]:
+    """Register all pieces, or none. An empty list: the platform has no registration."""
+    with contextlib.ExitStack() as undo:
+        registered = []
+        for piece in pieces:
+            made = platform.register_host_memory(piece)
+            if made is None:
+                return []
+            undo.callback(made.close)
+            if not _is_pinned(made.tensor):
+                raise HostRegistrationError(
+                    f"platform {platform.name!r} registered {piece.numel()} bytes, and torch does "
+                    "not see them as pinned: copies to them would make the host wait."
+                )
+            registered.append(made)
+        undo.pop_all()
+    return registered
+
+
+def _is_pinned(tensor: torch.Tensor) -> bool:
+    return tensor.is_pinned()
+
+
+@contextlib.contextmanager
+def _current(platform: OmniPlatform, device: torch.device) -> Iterator[None]:
+    """Make `device` current: a registration may be bound to the current one."""
+    before = platform.current_device()
+    if before == device:
+        yield
+        return
+    platform.set_device(device)
+    try:
+        yield
+    finally:
+        platform.set_device(before)

@@ -1,0 +1,201 @@
+"""The arena on a simulated accelerator under adversarial schedules.
+
+Every protection is removed once, in a table of mutations, and the named
+scenario must turn red.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from omni_platforms.errors import (
+    HostRegistrationError,
+)
+from omni_platforms.platform.interface import OmniPlatform
+from omni_platforms.shm.issue import Issuer
+from omni_platforms.shm.packing import Retired
+from omni_platforms.shm.writing import Writer
+from omni_platforms.simulator import Simulation
+from tests.shm.conftest import connected
+
+Scenario = Callable[[Simulation], None]
+N = 9000
+
+
+def made(value: float) -> torch.Tensor:
+    return torch.full((N,), value, device="sim") * 2
+
+
+def fresh_outputs(sim: Simulation) -> None:
+    """Each output is computed, started, dropped, and its memory used again at once."""
+    with connected(sim.platform) as (arena, view):
+        packings = []
+        for i in range(3):
+            image = made(i)
+            packings.append(arena.start({"image": image, "small": image[:5], "step": i}))
+            del image
+            made(99.0)
+        for i, packing in enumerate(packings):
+            got = view.unpack(packing.wait(10))
+            assert got["image"].eq(2.0 * i).all(), "CORRUPT"
+            assert got["small"].eq(2.0 * i).all(), "CORRUPT"
+
+
+def staged_outputs(sim: Simulation) -> None:
+    """As `fresh_outputs`, where the device does not register memory."""
+    with mock.patch.object(type(sim.platform), "register_host_memory", return_value=None):
+        fresh_outputs(sim)
+
+
+def dropped_outputs(sim: Simulation) -> None:
+    """Blocks of outputs that nobody wants any more serve again: for the host, at once."""
+    with connected(sim.platform, cap=1 << 20) as (arena, view):
+        for i in range(8):
+            image = made(i)
+            packing = arena.start([image] * 2 + [image[:]])
+            packing.drop()
+            del packing, image
+            kept = view.unpack(arena.pack(torch.full((N,), 7.0)))
+            torch.accelerator.synchronize()
+            assert kept.eq(7.0).all(), "CORRUPT"
+            del kept
+
+
+def _failing(write: Any, at: int) -> Any:
+    """Return a `Writer.write` whose call number `at` fails."""
+    calls = []
+
+    def fail(self: Writer, *args: Any) -> None:
+        calls.append(args)
+        if len(calls) == at:
+            raise RuntimeError("planted")
+        write(self, *args)
+
+    return fail
+
+
+def failed_outputs(sim: Simulation) -> None:
+    """As `dropped_outputs`, for outputs whose second leaf fails when the first is under way."""
+    with connected(sim.platform, cap=1 << 20) as (arena, view):
+        for i in range(4):
+            image = made(i)
+
+            write = Writer.write
+            with (
+                mock.patch.object(Writer, "write", _failing(write, at=2)),
+                pytest.raises(RuntimeError),
+            ):
+                arena.start([image, image[:]])
+            del image
+            made(99.0)
+            kept = view.unpack(arena.pack(torch.full((N,), 7.0)))
+            torch.accelerator.synchronize()
+            assert kept.eq(7.0).all(), "CORRUPT"
+
+
+def output_of_another_stream(sim: Simulation) -> None:
+    """The work is enqueued on a stream that is not current when the output is started."""
+    platform = sim.platform
+    producer = platform.create_side_stream()
+    with connected(platform) as (arena, view):
+        with platform.stream_context(producer):
+            image = made(3.0)
+        event = platform.record_device_event(producer)
+        assert event is not None
+        packing = arena.start(image, after=[event])
+        del image
+        with platform.stream_context(producer):
+            made(99.0)
+        assert view.unpack(packing.wait(10)).eq(6.0).all(), "CORRUPT"
+
+
+def closed_arena(sim: Simulation) -> None:
+    """Memory is unregistered and unmapped only when the device has finished with it."""
+    with connected(sim.platform) as (arena, _):
+        packing = arena.start(made(1.0))
+        try:
+            arena.close()
+        except HostRegistrationError as error:
+            torch.accelerator.synchronize()
+            arena._blocks.release()
+            raise AssertionError("CORRUPT") from error
+        del packing
+
+
+SCENARIOS = [
+    fresh_outputs, staged_outputs, dropped_outputs, failed_outputs, output_of_another_stream,
+    closed_arena,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
+def test_no_schedule_corrupts_an_output(sim: Simulation, scenario: Scenario) -> None:
+    found = sim.explore(lambda: scenario(sim), seeds=25)
+    assert found.ok, str(found)
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _forget_sources(self: Any, *args: Any) -> None:
+    _issue(self, *args)
+    args[0].writer._alive.clear()
+
+
+def _record_before(self: Any, packing: Any, *args: Any) -> None:
+    early = self._platform.record_device_event(self._side)
+    _issue(self, packing, *args)
+    packing.done = early
+
+
+def _written_always(self: Any) -> bool:
+    return True
+
+
+def _stage_and_read(self: Any, *args: Any) -> bool:
+    done = _stage(self, *args)
+    for staging, part in self._staged:
+        part.copy_(staging)
+    self._staged.clear()
+    return done
+
+
+_issue = Issuer.issue
+_stage = Writer._stage
+
+MUTATIONS: dict[str, tuple[Scenario, Any, str, Any]] = {
+    "the side stream does not wait for the work": (
+        fresh_outputs, OmniPlatform, "stream_wait_event", nothing),
+    "the side stream does not wait for the given events": (
+        output_of_another_stream, OmniPlatform, "stream_wait_event", nothing),
+    "the device tensors are let go at once": (
+        output_of_another_stream, Issuer, "issue", _forget_sources),
+    "the completion event is recorded before the copies": (
+        fresh_outputs, Issuer, "issue", _record_before),
+    "the packet is made before the device has finished": (
+        fresh_outputs, "platform", "synchronize_event", lambda self, event, timeout=None: True),
+    "a staging buffer is read before the device has finished": (
+        staged_outputs, Writer, "_stage", _stage_and_read),
+    "a dropped block is free before the device has finished": (
+        dropped_outputs, Retired, "is_written", _written_always),
+    "the block of a failed output is free before the device has finished": (
+        failed_outputs, Retired, "is_written", _written_always),
+    "the arena does not wait for the device when it closes": (
+        closed_arena, "platform", "synchronize_event", lambda self, event, timeout=None: True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_each_protection_is_needed(sim: Simulation, mutation: str) -> None:
+    scenario, owner, name, wrong = MUTATIONS[mutation]
+    target = type(sim.platform) if owner == "platform" else owner
+    with mock.patch.object(target, name, wrong):
+        found = sim.explore(lambda: scenario(sim), seeds=10)
+    seen = [failure for failure in found.failures if "CORRUPT" in str(failure.error)]
+    assert seen, f"{mutation}: no schedule of {scenario.__name__} shows it: {found}"
