@@ -95,9 +95,9 @@ class ArenaView:
         """Return the nest of a packet, which can be unpacked once. Does not block.
 
         Raises `CorruptPacketError` for a packet that is damaged, not of this arena or
-        was unpacked before (as far as the last 4096 leases tell), with nothing changed;
-        and `UnsupportedOutputError` for objects that cannot be made here, with the
-        blocks given back.
+        was unpacked before (as far as the last 4096 leases tell), and
+        `UnsupportedOutputError` for objects that cannot be made here. No lease is kept
+        then, and the worker may `Arena.discard` the packet whatever came of its blocks.
         """
         contents = self._read(packet)
         leases: list[Any] = []
