@@ -38,6 +38,7 @@ class Blocks:
         self, platform: OmniPlatform, device: torch.device, cap: int | None, segment_bytes: int
     ) -> None:
         self.platform = platform
+        self._device = device
         self.abandoned: deque[Retired] = deque()
         """Blocks that come back from anywhere, also from the garbage collector: without a lock."""
         self.gate = CaptureGate()
@@ -134,19 +135,27 @@ class Blocks:
     def await_device(self, timeout: float) -> None:
         """Block until the device has written all that nobody wants any more.
 
-        Raises `DrainTimeoutError` after `timeout` seconds.
+        Raises `DrainTimeoutError` after `timeout` seconds, and what a lost device raises.
         """
         deadline = time.monotonic() + timeout
         with self.gate, self._lock:
             self._collect()
             for retired in self._retired:
-                left = max(0.0, deadline - time.monotonic())
-                if retired.done and not self.platform.synchronize_event(retired.done, left):
+                if not self._has_written(retired, max(0.0, deadline - time.monotonic())):
                     raise DrainTimeoutError(
                         f"the device was still writing to shared memory after {timeout} s: the "
                         "arena keeps it. Close it again when the device has finished."
                     )
             self._collect()
+
+    def _has_written(self, retired: Retired, timeout: float) -> bool:
+        if retired.done is None:
+            return True
+        try:
+            return self.platform.synchronize_event(retired.done, timeout)
+        except RuntimeError:  # its event cannot be waited for: perhaps the device can
+            self.platform.synchronize(self._device)
+            return True
 
     def release(self) -> None:
         """Unregister and close everything. The device must have finished."""

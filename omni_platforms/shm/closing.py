@@ -9,8 +9,6 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from omni_platforms.errors import OmniError
-
 if TYPE_CHECKING:
     from omni_platforms.shm.arena import Arena
 
@@ -31,7 +29,7 @@ def keep_for_ever(memory: Any, unless: Callable[[float], None]) -> None:
     """Call `unless` with a timeout; when it fails, keep `memory` for the rest of the process."""
     try:
         unless(_TIMEOUT_S)
-    except OmniError as error:
+    except Exception as error:  # noqa: BLE001  whatever it is, the device may be writing still
         _kept.append(memory)
         logger.error("shared memory is kept, as it could not be released: %s", str(error))
 

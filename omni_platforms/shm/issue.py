@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from omni_platforms.shm.packet import LeafRecord
 from omni_platforms.shm.packing import Packing
 from omni_platforms.shm.writing import Writer
 
+logger = logging.getLogger(__name__)
+
 Place = tuple[Sequence[torch.Tensor], bool]
 """Flat bytes, in parts that a copy must not cross, and whether they are registered."""
 Events = Sequence[torch.Event]
@@ -28,7 +31,21 @@ class Issuer:
         self._platform = platform
         self._device = device
         self._captures = Capability.GRAPH_CAPTURE in platform.capabilities
-        self._side = platform.create_side_stream(device)
+        self._side = self._made_side_stream()
+
+    def _made_side_stream(self) -> torch.Stream | None:
+        """Return a stream for the copies, or `None`: then they are blocking ones."""
+        try:
+            side = self._platform.create_side_stream(self._device)
+        except Exception as error:  # noqa: BLE001  whatever it is, there is none
+            logger.warning("outputs are copied with blocking calls: %s", str(error))
+            return None
+        if side is not None and side.device != self._device:
+            # Copies on it would not wait for the device that computes.
+            made, wanted = side.device, self._device
+            logger.warning("copying with blocking calls: a stream on %s is on %s", wanted, made)
+            return None
+        return side
 
     def check_no_capture(self) -> None:
         """Raise `CaptureError` while the calling stream captures a graph."""

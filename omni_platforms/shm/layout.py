@@ -25,8 +25,7 @@ _LEAF_ALIGNMENT = 64
 def record_of(leaf: Any) -> LeafRecord:
     """Describe a tensor or array. Dense ones keep their strides, others get those of a copy."""
     if isinstance(leaf, torch.Tensor):
-        plain = leaf.detach().as_subclass(torch.Tensor)
-        strides = torch.empty_like(plain, device="meta").stride()
+        strides = leaf.stride() if leaf.is_contiguous() else _dense_strides(leaf)
         dtype, size = str(leaf.dtype).partition(".")[2], leaf.dtype.itemsize
         nbytes = leaf.numel() * size
         return LeafRecord(TENSOR, dtype, size, tuple(leaf.shape), tuple(strides), nbytes)
@@ -61,6 +60,12 @@ def _share(records: Sequence[LeafRecord], block: int) -> int:
         record.block, record.offset = block, end
         end = round_up(end + record.nbytes, _LEAF_ALIGNMENT)
     return end
+
+
+def _dense_strides(leaf: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides that torch gives a copy."""
+    plain = leaf.detach().as_subclass(torch.Tensor)
+    return torch.empty_like(plain, device="meta").stride()
 
 
 def _array_strides(array: Any) -> tuple[int, ...]:

@@ -134,7 +134,8 @@ def _decode_leaf(reader: _Reader) -> LeafRecord:
         name = str(reader.take(name_bytes), "ascii")
     except UnicodeDecodeError as error:
         raise CorruptPacketError("the name of a dtype is not text") from error
-    itemsize, *numbers = reader.unpack(struct.Struct(f"<I{2 * dims}q"))
+    form = f"<I{2 * dims}q"
+    itemsize, *numbers = struct.unpack(form, reader.take(struct.calcsize(form)))
     shape, strides = tuple(numbers[:dims]), tuple(numbers[dims:])
     return LeafRecord(kind, name, itemsize, shape, strides, nbytes, block, offset)
 

@@ -80,7 +80,8 @@ def _flat(leaf: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
     A lazy conjugation or negation is carried out where the tensor is.
     """
-    values = resolved(leaf.detach().as_subclass(torch.Tensor))
+    plain = type(leaf) is torch.Tensor and not leaf.requires_grad
+    values = resolved(leaf if plain else leaf.detach().as_subclass(torch.Tensor))
     if values.stride() != strides:
         dense = torch.empty_strided(values.shape, strides, dtype=values.dtype, device=values.device)
         values = dense.copy_(values)
@@ -92,7 +93,7 @@ def _flat(leaf: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 def _copy(values: torch.Tensor, parts: Sequence[torch.Tensor], *, non_blocking: bool) -> None:
     start, host = 0, values.device.type == "cpu"
     for part in parts:
-        piece = values[start : start + part.numel()]
+        piece = values[start : start + part.numel()] if len(parts) > 1 else values
         if host:
             _copy_on_host(piece, part)
         else:

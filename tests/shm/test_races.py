@@ -199,3 +199,12 @@ def test_each_protection_is_needed(sim: Simulation, mutation: str) -> None:
         found = sim.explore(lambda: scenario(sim), seeds=10)
     seen = [failure for failure in found.failures if "CORRUPT" in str(failure.error)]
     assert seen, f"{mutation}: no schedule of {scenario.__name__} shows it: {found}"
+
+
+def test_letting_go_of_a_packing_waits_for_the_device_too(sim: Simulation) -> None:
+    sim.reset("lazy")
+    with connected(sim.platform) as (arena, _):
+        arena.start(made(1.0))
+        assert arena.stats().retired == 1
+        torch.accelerator.synchronize()
+        assert arena.stats().retired == 0

@@ -21,7 +21,7 @@ from omni_platforms.errors import (
     SimulatedCaptureError,
 )
 from omni_platforms.platform.interface import OmniPlatform
-from omni_platforms.shm import Packet, layout
+from omni_platforms.shm import Arena, Packet, closing, layout
 from omni_platforms.shm.packing import Retired
 from omni_platforms.simulator import Simulation
 from tests.outputs.test_nest import DTYPES, LAYOUTS, bits, make_tensor
@@ -198,6 +198,52 @@ def test_a_block_of_a_failed_device_is_never_used_again(
         assert "device lost" in caplog.text
 
 
+def test_an_arena_on_a_device_that_lost_its_events_waits_for_the_device(sim: Simulation) -> None:
+    sim.reset("lazy")
+    lost = RuntimeError("no such event")
+    with connected(sim.platform) as (arena, _):
+        arena.start(made(1.0)).drop()
+        with mock.patch.object(type(sim.platform), "synchronize_event", side_effect=lost):
+            arena.close()
+        assert not sim.runtime.pinned.registered()
+
+
+def test_memory_of_a_lost_device_is_kept(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    sim.reset("lazy")
+    lost, kind = RuntimeError("device lost"), type(sim.platform)
+    arena = Arena(sim.platform, cap=1 << 20, segment_bytes=1 << 20)
+    arena.start(made(1.0)).drop()
+    with (
+        mock.patch.object(closing, "_kept", []) as kept,
+        mock.patch.object(kind, "synchronize_event", side_effect=lost),
+        mock.patch.object(kind, "synchronize", side_effect=lost),
+    ):
+        del arena
+        assert "device lost" in caplog.text
+        assert sim.runtime.pinned.registered()
+    torch.accelerator.synchronize()
+    kept.pop().release()
+
+
+@pytest.mark.parametrize("fault", ["on another device", "refused"])
+def test_a_faulty_side_stream_is_not_used(
+    sim: Simulation, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sim.reset("lazy")
+    wrong = {"return_value": torch.Stream(device="sim:1")}
+    if fault == "refused":
+        wrong = {"side_effect": RuntimeError("planted")}
+    with (
+        mock.patch.object(type(sim.platform), "create_side_stream", **wrong),
+        connected(sim.platform) as (arena, view),
+    ):
+        image = made(1.0)
+        packing = arena.start(image)
+        image.fill_(9.0)
+        assert view.unpack(packing.wait(10)).eq(2).all()
+    assert "blocking calls" in caplog.text
+
+
 def test_no_hand_over_inside_a_capture(sim: Simulation) -> None:
     with connected(sim.platform) as (arena, _):
         image = made(1.0)
@@ -244,12 +290,3 @@ def test_without_the_guard_a_capture_of_others_breaks(sim: Simulation) -> None:
             other.start()
             other.join(10)
         assert broken
-
-
-def test_letting_go_of_a_packing_waits_for_the_device_too(sim: Simulation) -> None:
-    sim.reset("lazy")
-    with connected(sim.platform) as (arena, _):
-        arena.start(made(1.0))
-        assert arena.stats().retired == 1
-        torch.accelerator.synchronize()
-        assert arena.stats().retired == 0
