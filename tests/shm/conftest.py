@@ -36,10 +36,14 @@ def mappings() -> list[str]:
     return [line for line in lines if "/memfd:omni" in line or "/dev/shm/omni" in line]
 
 
+def names_of(process: int) -> list[str]:
+    """Return the named segments of one process; other test processes have theirs."""
+    return [name for name in os.listdir("/dev/shm") if name.startswith(f"omni-{process:x}-")]
+
+
 def traces() -> tuple[set[str], list[str], list[str]]:
     """Return everything that an arena could leave behind."""
-    names = [name for name in os.listdir("/dev/shm") if name.startswith("omni")]
-    return open_descriptors(), mappings(), names
+    return open_descriptors(), mappings(), names_of(os.getpid())
 
 
 @pytest.fixture(scope="package", autouse=True)

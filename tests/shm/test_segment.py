@@ -23,6 +23,7 @@ from omni_platforms.shm import named, placement
 from omni_platforms.shm import segment as segment_module
 from omni_platforms.shm.memory_left import MemoryLeft, memory_left
 from omni_platforms.shm.segment import Segment, address_of
+from tests.shm.conftest import names_of
 
 SIZE = 1 << 20
 
@@ -84,11 +85,11 @@ def test_without_the_seal_a_process_could_take_pages_away() -> None:
 
 
 def test_the_name_is_gone_at_once() -> None:
-    before = os.listdir("/dev/shm")
     with mock.patch.object(os, "memfd_create", create=True):
         del os.memfd_create
         made = Segment.create(SIZE)
-    assert os.listdir("/dev/shm") == before
+    assert made.kind == "named"
+    assert names_of(os.getpid()) == []
     made.close()
 
 
@@ -217,9 +218,11 @@ def test_a_process_that_is_killed_before_the_name_is_gone_is_swept() -> None:
         _posixshmem.shm_unlink = lambda name: os.kill(os.getpid(), signal.SIGKILL)
         named.new_descriptor()
     """
-    child = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False, timeout=60)
-    assert child.returncode == -9
-    assert len(named.sweep()) == 1
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    assert child.wait(60) == -9
+    assert len(names_of(child.pid)) == 1
+    named.sweep()
+    assert names_of(child.pid) == []
 
 
 def test_there_is_nothing_to_sweep_where_names_cannot_be_listed(tmp_path: Path) -> None:
