@@ -6,7 +6,6 @@ return depends only on the layouts and the plain arguments of the call.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -20,16 +19,20 @@ _PLAIN = (
     *(bool, int, float, complex, str),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
+_UNKNOWN = object()
 _PURE = ("aten::", "prims::")
 """Namespaces whose shape functions are torch's own, without state."""
 
 
 class ShapeCache:
-    """Results of shape functions by call. Any thread may use it."""
+    """Results of shape functions by call. Any thread may use it.
+
+    It has no lock: each step on the dictionary is one step for other threads,
+    and a lock could be asked for twice by one thread, in a finalizer.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
-        self._lock = threading.Lock()
 
     def get(self, call: Call, infer: Callable[[Call], Any]) -> Any:
         """Return what `infer` says of `call`, from an earlier call where there was one.
@@ -39,14 +42,13 @@ class ShapeCache:
         key = _key(call)
         if key is None:
             return infer(call)
-        if key not in self._known:
+        found = self._known.get(key, _UNKNOWN)
+        if found is _UNKNOWN:
             found = infer(call)
-            with self._lock:
-                if len(self._known) >= _MOST:
-                    self._known.clear()
-                self._known[key] = found
-            return found
-        return self._known[key]
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[key] = found
+        return found
 
 
 def _key(call: Call) -> Hashable | None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from omni_platforms.errors import SimulatedFaultError
 from omni_platforms.simulator import Simulation
-from omni_platforms.simulator.operators import shapes
+from omni_platforms.simulator.operators import shape_cache, shapes
 
 D = "sim"
 
@@ -37,6 +37,31 @@ def test_a_shape_function_runs_once_for_each_layout(sim: Simulation, inferred: l
     assert inferred.count("aten::native_layer_norm") == 1
     assert F.layer_norm(torch.ones(5, 11, device=D), (11,)).size() == (5, 11)
     assert inferred.count("aten::native_layer_norm") == 2
+
+
+class Emptied(dict):  # type: ignore[type-arg]
+    """What another thread's clearing looks like: nothing is left after any look-up."""
+
+    def __contains__(self, key: object) -> bool:
+        found = super().__contains__(key)
+        self.clear()
+        return found
+
+    def get(self, key: object, default: object = None) -> object:
+        found = super().get(key, default)
+        self.clear()
+        return found
+
+
+def test_another_thread_may_empty_what_is_remembered(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = shape_cache.ShapeCache()
+    monkeypatch.setattr(cache, "_known", Emptied())
+    monkeypatch.setattr(sim._registration._fallback, "_shapes", cache)
+    x = torch.ones(2, 3, device=D)
+    for _ in range(3):
+        assert x.mode(0).values.size() == (3,)
 
 
 Function = Callable[[torch.Tensor], torch.Tensor]
