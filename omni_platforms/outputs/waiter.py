@@ -35,6 +35,7 @@ from omni_platforms.outputs.pending import PendingOutput
 from omni_platforms.outputs.resolver import LINGER_S
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
+from omni_platforms.platform.waiting import use_exact_pauses
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Waiter(Asker):
         """Resolve outputs until closed. A fault of the thread itself ends the executor."""
         try:
             self._platform.set_device(self._device)
+            use_exact_pauses()
             while (head := self._next_head()) is not None:
                 self._counters.add("wakeups")
                 hurried = self._linger(head)

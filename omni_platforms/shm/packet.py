@@ -13,11 +13,14 @@ unpickled, so packets must come from the process that this one trusts.
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from omni_platforms.errors import CorruptPacketError
 
@@ -31,8 +34,7 @@ _BLOCK = struct.Struct("<QQQQ")
 _LEAF = struct.Struct("<cBBiQQ")
 
 
-@dataclass(frozen=True)
-class BlockRecord:
+class BlockRecord(NamedTuple):
     """One leased block: `nbytes` that are in use, from `offset` of a segment."""
 
     number: int
@@ -41,7 +43,7 @@ class BlockRecord:
     nbytes: int
 
 
-@dataclass
+@dataclass(slots=True)
 class LeafRecord:
     """One tensor or array: a dense run of `nbytes`, and how it is looked at."""
 
@@ -60,8 +62,7 @@ class LeafRecord:
 TENSOR, ARRAY = b"t", b"a"
 
 
-@dataclass(frozen=True)
-class Contents:
+class Contents(NamedTuple):
     """A packet, read and checked."""
 
     blocks: Sequence[BlockRecord]
@@ -84,19 +85,59 @@ class Packet:
 
 def encode(contents: Contents) -> bytes:
     """Return the bytes of a packet."""
-    blocks = [_BLOCK.pack(b.number, b.segment, b.offset, b.nbytes) for b in contents.blocks]
-    leaves = [_encode_leaf(leaf) for leaf in contents.leaves]
-    counts = _COUNTS.pack(
-        len(blocks), len(leaves), len(contents.structure), memoryview(contents.inline).nbytes
+    head = encode_head(
+        contents.blocks, contents.leaves, contents.structure, memoryview(contents.inline).nbytes
     )
-    checked = b"".join([counts, *blocks, *leaves, contents.structure])
-    return b"".join([_START.pack(MAGIC, VERSION, zlib.crc32(checked)), checked, contents.inline])
+    return head + bytes(contents.inline)
+
+
+def encode_head(
+    blocks: Sequence[BlockRecord], leaves: Sequence[LeafRecord], structure: bytes, inline_bytes: int
+) -> bytes:
+    """Return all of a packet but the inline bytes, which follow."""
+    checked = b"".join(
+        [
+            _COUNTS.pack(len(blocks), len(leaves), len(structure), inline_bytes),
+            *(_BLOCK.pack(*block) for block in blocks),
+            *map(_encode_leaf, leaves),
+            structure,
+        ]
+    )
+    return _START.pack(MAGIC, VERSION, zlib.crc32(checked)) + checked
 
 
 def decode(data: Any) -> Contents:
     """Read a packet. Raises `CorruptPacketError` for anything but what `encode` returned."""
-    reader = _Reader(memoryview(data).cast("B"))
-    magic, version, checksum = reader.unpack(_START)
+    view = memoryview(data).cast("B")
+    try:
+        return _decode(view)
+    except struct.error as error:
+        raise CorruptPacketError(f"the packet of {len(view)} bytes is truncated: {error}") from None
+
+
+def _decode(view: memoryview) -> Contents:
+    blocks, leaves, structure_bytes, inline_bytes = _checked_counts(view)
+    at, end = _START.size + _COUNTS.size, len(view) - inline_bytes
+    block_records, leaf_records = [], []
+    for _ in range(blocks):
+        block_records.append(BlockRecord._make(_BLOCK.unpack_from(view, at)))
+        at += _BLOCK.size
+    for _ in range(leaves):
+        leaf, at = _decode_leaf(view, at)
+        leaf_records.append(leaf)
+    if at + structure_bytes != end:
+        raise CorruptPacketError(
+            f"the packet has {end - at} bytes where its structure of {structure_bytes} belongs"
+        )
+    contents = Contents(block_records, leaf_records, bytes(view[at:end]), view[end:])
+    for leaf in leaf_records:
+        _check_leaf(leaf, contents)
+    return contents
+
+
+def _checked_counts(view: memoryview) -> tuple[int, int, int, int]:
+    """Return the numbers of a packet that begins as one and has its checksum."""
+    magic, version, checksum = _START.unpack_from(view)
     if magic != MAGIC:
         raise CorruptPacketError(f"this is not a packet: it begins with {magic!r}")
     if version != VERSION:
@@ -104,50 +145,47 @@ def decode(data: Any) -> Contents:
             f"the packet has version {version}, and this process reads version {VERSION}: "
             "run the same release of omni-platforms on both sides"
         )
-    blocks, leaves, structure_bytes, inline_bytes = _COUNTS.unpack_from(reader.peek(_COUNTS.size))
-    if inline_bytes > len(reader.rest) or zlib.crc32(reader.rest_before(inline_bytes)) != checksum:
+    counts = _COUNTS.unpack_from(view, _START.size)
+    end = len(view) - counts[3]
+    if end < _START.size or zlib.crc32(view[_START.size : end]) != checksum:
         raise CorruptPacketError("the packet is damaged or truncated: its checksum is wrong")
-    reader.take(_COUNTS.size)
-    contents = Contents(
-        [BlockRecord(*reader.unpack(_BLOCK)) for _ in range(blocks)],
-        [_decode_leaf(reader) for _ in range(leaves)],
-        bytes(reader.take(structure_bytes)),
-        reader.take(inline_bytes),
-    )
-    if reader.rest:
-        raise CorruptPacketError(f"{len(reader.rest)} bytes too many are in the packet")
-    for leaf in contents.leaves:
-        _check_leaf(leaf, contents)
-    return contents
+    return counts
 
 
 def _encode_leaf(leaf: LeafRecord) -> bytes:
     name, dims = leaf.dtype.encode(), len(leaf.shape)
     head = _LEAF.pack(leaf.kind, len(name), dims, leaf.block, leaf.offset, leaf.nbytes)
-    numbers = struct.pack(f"<I{2 * dims}q", leaf.itemsize, *leaf.shape, *leaf.strides)
-    return head + name + numbers
+    return head + name + _dimensions(dims).pack(leaf.itemsize, *leaf.shape, *leaf.strides)
 
 
-def _decode_leaf(reader: _Reader) -> LeafRecord:
-    kind, name_bytes, dims, block, offset, nbytes = reader.unpack(_LEAF)
+def _decode_leaf(view: memoryview, at: int) -> tuple[LeafRecord, int]:
+    """Return the record that begins at `at`, and where it ends."""
+    kind, name_bytes, dims, block, offset, nbytes = _LEAF.unpack_from(view, at)
+    at += _LEAF.size
     try:
-        name = str(reader.take(name_bytes), "ascii")
+        name = str(view[at : at + name_bytes], "ascii")
     except UnicodeDecodeError as error:
         raise CorruptPacketError("the name of a dtype is not text") from error
-    form = f"<I{2 * dims}q"
-    itemsize, *numbers = struct.unpack(form, reader.take(struct.calcsize(form)))
+    at += name_bytes
+    form = _dimensions(dims)
+    itemsize, *numbers = form.unpack_from(view, at)
     shape, strides = tuple(numbers[:dims]), tuple(numbers[dims:])
-    return LeafRecord(kind, name, itemsize, shape, strides, nbytes, block, offset)
+    leaf = LeafRecord(kind, name, itemsize, shape, strides, nbytes, block, offset)
+    return leaf, at + form.size
+
+
+@functools.cache
+def _dimensions(dims: int) -> struct.Struct:
+    """Return the form of an item's size, a shape and strides; `dims` is one byte."""
+    return struct.Struct(f"<I{2 * dims}q")
 
 
 def _check_leaf(leaf: LeafRecord, contents: Contents) -> None:
     """Check that a leaf stays inside its bytes, and these inside their block."""
-    elements = 1
-    for size in leaf.shape:
-        elements *= size
+    elements = math.prod(leaf.shape)
     if leaf.kind not in (TENSOR, ARRAY) or min((*leaf.shape, *leaf.strides), default=0) < 0:
         raise CorruptPacketError(f"a leaf of the packet makes no sense: {leaf}")
-    last = sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.strides, strict=True))
+    last = sum(map(operator.mul, leaf.shape, leaf.strides)) - sum(leaf.strides)
     if leaf.nbytes != elements * leaf.itemsize or (elements and last >= elements):
         raise CorruptPacketError(f"a leaf of the packet does not fit its bytes: {leaf}")
     if leaf.block == INLINE:
@@ -158,29 +196,3 @@ def _check_leaf(leaf: LeafRecord, contents: Contents) -> None:
         raise CorruptPacketError(f"a leaf lies in block {leaf.block}, which is not in the packet")
     if leaf.offset + leaf.nbytes > room:
         raise CorruptPacketError(f"a leaf of the packet points past the end of its block: {leaf}")
-
-
-class _Reader:
-    """Takes a buffer apart from its start."""
-
-    def __init__(self, rest: memoryview) -> None:
-        self.rest = rest
-
-    def peek(self, nbytes: int) -> memoryview:
-        if nbytes > len(self.rest):
-            raise CorruptPacketError(
-                f"the packet is truncated: {nbytes} bytes were expected where "
-                f"{len(self.rest)} are left"
-            )
-        return self.rest[:nbytes]
-
-    def take(self, nbytes: int) -> memoryview:
-        taken = self.peek(nbytes)
-        self.rest = self.rest[nbytes:]
-        return taken
-
-    def rest_before(self, nbytes: int) -> memoryview:
-        return self.rest[: len(self.rest) - nbytes]
-
-    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        return form.unpack(self.take(form.size))

@@ -10,7 +10,7 @@ import torch
 
 from omni_platforms.errors import OutputError, OutputTimeoutError
 from omni_platforms.shm.allocator import Block
-from omni_platforms.shm.packet import BlockRecord, Contents, LeafRecord, Packet, encode
+from omni_platforms.shm.packet import BlockRecord, LeafRecord, Packet, encode_head
 from omni_platforms.shm.writing import Writer
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Packing:
         """What it holds, until it is settled."""
         self._inline = inline
         self._lock = threading.Lock()
+        self._head = b""
         self._packet: Packet | None = None
         self.done: torch.Event | None = None
         """The device has written everything once this is complete; `None`: it has already."""
@@ -77,6 +78,7 @@ class Packing:
         packet. Raises `OutputTimeoutError` when the output is still in flight, which it
         stays, and `OutputError` when it was dropped.
         """
+        self._encode()  # while the device is still copying
         if not self._await_device(timeout):
             raise OutputTimeoutError(
                 f"an output of {self.nbytes} bytes was not in shared memory after {timeout} s: "
@@ -103,15 +105,21 @@ class Packing:
         with self._owner.gate:
             return self._owner.platform.synchronize_event(done, timeout)
 
+    def _encode(self) -> None:
+        """Prepare the packet, but for the inline bytes, which the device may still be writing."""
+        with self._lock:
+            if not self._head and self.writer is not None:
+                blocks = [
+                    BlockRecord(held.number, held.block.segment, held.block.offset, held.nbytes)
+                    for held in self.blocks
+                ]
+                self._head = encode_head(blocks, self._records, self._structure, len(self._inline))
+
     def _finish(self) -> Packet:
         if self.writer is None:
             raise OutputError("this output was dropped: there is no packet of it")
         self.writer.finish()
-        blocks = [
-            BlockRecord(held.number, held.block.segment, held.block.offset, held.nbytes)
-            for held in self.blocks
-        ]
-        data = encode(Contents(blocks, self._records, self._structure, self._inline))
+        data = self._head + self._inline
         self._owner.lend(self.blocks)
         numbers = tuple(held.number for held in self.blocks)
         self.blocks, self.writer, self.done = (), None, None

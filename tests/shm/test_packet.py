@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import struct
 import zlib
@@ -30,7 +29,7 @@ def packed(arena: Arena) -> bytes:
 def test_what_is_encoded_is_decoded(pair: Pair) -> None:
     data = packed(pair[0])
     again = decode(memoryview(bytearray(data)))
-    assert encode(dataclasses.replace(again, inline=bytes(again.inline))) == data
+    assert encode(again._replace(inline=bytes(again.inline))) == data
 
 
 def test_every_truncation_is_seen(pair: Pair) -> None:
@@ -110,7 +109,7 @@ def wrong_leaf(**changes: Any) -> Callable[[Contents], None]:
 def wrong_block(**changes: Any) -> Callable[[Contents], None]:
     def change(contents: Contents) -> None:
         assert isinstance(contents.blocks, list)
-        contents.blocks[0] = dataclasses.replace(contents.blocks[0], **changes)
+        contents.blocks[0] = contents.blocks[0]._replace(**changes)
 
     return change
 
