@@ -1,7 +1,8 @@
 """The blocks of an arena: who has which, and when it may be used again.
 
 A block is free, or held by an output on its way (`Packing`), or lent to the
-consumer, or retired: nobody wants it, and the device may still be writing it.
+consumer, or retired: nobody wants it, and the device may still be writing it. One that is
+announced is lent before the device has finished.
 Every method may be called from any thread; none waits for the device but
 `await_device`.
 """
@@ -51,6 +52,8 @@ class Blocks:
         self._numbers = itertools.count(1)
         self._in_flight: dict[int, HeldBlock] = {}
         self._lent: dict[int, HeldBlock] = {}
+        self._announced: dict[int, Retired] = {}
+        """What is lent although the device is still writing it, by the number of the lease."""
         self._retired: list[Retired] = []
         self._peak = 0
         self._grown = 0
@@ -83,6 +86,19 @@ class Blocks:
         with self._lock:
             for held in blocks:
                 self._lent[held.number] = self._in_flight.pop(held.number)
+
+    def announce(self, written_later: Retired) -> None:
+        """Lend blocks that the device is still writing. What it needs is kept until it has."""
+        with self._lock:
+            for held in written_later.blocks:
+                self._lent[held.number] = self._in_flight.pop(held.number)
+                self._announced[held.number] = written_later
+
+    def written(self, blocks: Iterable[HeldBlock]) -> None:
+        """Note that the device has finished writing blocks that were announced."""
+        with self._lock:
+            for held in blocks:
+                self._announced.pop(held.number, None)
 
     def take_back(self, numbers: Iterable[int]) -> None:
         """End leases whose packets no consumer has."""
@@ -140,7 +156,7 @@ class Blocks:
         deadline = time.monotonic() + timeout
         with self.gate, self._lock:
             self._collect()
-            for retired in self._retired:
+            for retired in [*self._retired, *self._announced.values()]:
                 if not self._has_written(retired, max(0.0, deadline - time.monotonic())):
                     raise DrainTimeoutError(
                         f"the device was still writing to shared memory after {timeout} s: the "
@@ -196,8 +212,14 @@ class Blocks:
     def _end_leases(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             held = self._lent.pop(number, None)
-            if held is not None:  # otherwise the worker took it back before
+            if held is None:  # the worker took it back before
+                continue
+            announced = self._announced.pop(number, None)
+            if announced is None:
                 self._allocator.free(held.block)
+            else:  # the consumer wants it no more, and the device may still be writing it
+                self._in_flight[number] = held
+                self._retired.append(announced._replace(blocks=(held,)))
 
     def _collect(self, may_ask_device: bool = True) -> None:
         """Free what has come back since the last time. Does not wait for anything."""
@@ -206,6 +228,9 @@ class Blocks:
             self._end_leases(list(self._lent))
         while self.abandoned:
             self._retired.append(self.abandoned.popleft())
+        if may_ask_device and self._announced:
+            for number in [n for n, lent in self._announced.items() if _is_written(lent)]:
+                del self._announced[number]
         waiting = []
         for retired in self._retired:
             if may_ask_device and _is_written(retired):

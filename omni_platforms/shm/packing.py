@@ -10,7 +10,7 @@ import torch
 
 from omni_platforms.errors import OutputError, OutputTimeoutError
 from omni_platforms.shm.allocator import Block
-from omni_platforms.shm.packet import BlockRecord, LeafRecord, Packet, encode_head
+from omni_platforms.shm.packet import INLINE, BlockRecord, LeafRecord, Packet, encode_head
 from omni_platforms.shm.writing import Writer
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Packing:
         self._structure = structure
         self._records = records
         self.blocks: Sequence[HeldBlock] = blocks
-        """What it holds, until it is settled."""
+        """What it holds, until it is settled or announced."""
+        self._announced: Sequence[HeldBlock] = ()
         self._inline = inline
         self._lock = threading.Lock()
         self._head = b""
@@ -85,8 +86,28 @@ class Packing:
                 "the device has not finished it. Wait longer, or drop it."
             )
         with self._lock:
-            if self._packet is None:
+            if self.writer is not None or self._packet is None:
                 self._packet = self._finish()
+            return self._packet
+
+    def announce(self) -> Packet | None:
+        """Return the packet before the device has written the output. Does not block.
+
+        Its consumer may unpack it at once, and keep the result from everybody until
+        `wait` has returned here: so what unpacking costs is over when the bytes come.
+        It is `wait`'s packet then, and `drop` does nothing any more; blocks that the
+        consumer gives back earlier are free when the device has finished. `None` when the
+        host has still to copy some of the bytes then (small leaves, staging), or it was dropped.
+        """
+        self._encode()
+        with self._lock:
+            if self._packet is None and self.writer is not None and not self._comes_late():
+                self._packet = Packet(self._head + self._inline, self._numbers())
+                if self.done is None:
+                    self._owner.lend(self.blocks)
+                else:
+                    self._owner.announce(Retired(self.blocks, self.done, self.writer))
+                self._announced, self.blocks = self.blocks, ()
             return self._packet
 
     def drop(self) -> None:
@@ -119,14 +140,29 @@ class Packing:
         if self.writer is None:
             raise OutputError("this output was dropped: there is no packet of it")
         self.writer.finish()
-        data = self._head + self._inline
-        self._owner.lend(self.blocks)
-        numbers = tuple(held.number for held in self.blocks)
-        self.blocks, self.writer, self.done = (), None, None
-        return Packet(data, numbers)
+        packet = self._packet
+        if packet is None:
+            packet = Packet(self._head + self._inline, self._numbers())
+            self._owner.lend(self.blocks)
+        else:
+            self._owner.written(self._announced)
+        self.blocks, self._announced, self.writer, self.done = (), (), None, None
+        return packet
+
+    def _numbers(self) -> tuple[int, ...]:
+        return tuple(held.number for held in self.blocks)
+
+    def _comes_late(self) -> bool:
+        """Whether the host has something to do to the output when the device has finished."""
+        if self.done is None:
+            return False
+        inline = any(record.block == INLINE and record.nbytes for record in self._records)
+        return inline or (self.writer is not None and self.writer.is_staged)
 
     def _retire(self) -> None:
         """Hand the blocks to the arena. Takes no lock: it runs in the garbage collector too."""
+        if self._packet is not None:
+            return  # what was announced is its consumer's to give back
         writer, self.writer = self.writer, None
         blocks, self.blocks = self.blocks, ()
         if blocks or writer is not None:

@@ -38,6 +38,7 @@ class WritableSegment:
         """Why it is not registered."""
         self._pieces: list[RegisteredHostMemory] = []
         with _current(platform, device):
+            _initialize(platform)
             self._register(platform)
 
     @property
@@ -97,6 +98,16 @@ def _register_pieces(
             registered.append(made)
         undo.pop_all()
     return registered
+
+
+def _initialize(platform: OmniPlatform) -> None:
+    """Let torch initialize the device: until then it calls no memory pinned.
+
+    Source: torch 2.13, `isPinnedPtr` in ATen/Context.h. A pinned allocation does it for
+    every device type; a device tensor does not for those outside torch.
+    """
+    with contextlib.suppress(RuntimeError):  # it pins nothing: registering may still work
+        platform.pinned_empty((1,), torch.uint8)
 
 
 def _is_pinned(tensor: torch.Tensor) -> bool:

@@ -32,6 +32,11 @@ class Writer:
         self._alive: list[Any] = []
         self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether the host has something to copy when the device has finished."""
+        return bool(self._staged)
+
     def write(
         self, leaf: Any, record: LeafRecord, place: Sequence[torch.Tensor], registered: bool
     ) -> None:

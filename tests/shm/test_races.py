@@ -6,6 +6,7 @@ scenario must turn red.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -17,8 +18,10 @@ from omni_platforms.errors import (
     HostRegistrationError,
 )
 from omni_platforms.platform.interface import OmniPlatform
+from omni_platforms.shm import Arena, ArenaView
+from omni_platforms.shm.blocks import Blocks
 from omni_platforms.shm.issue import Issuer
-from omni_platforms.shm.packing import Retired
+from omni_platforms.shm.packing import Packing, Retired
 from omni_platforms.shm.writing import Writer
 from omni_platforms.simulator import Simulation
 from tests.shm.conftest import connected
@@ -114,6 +117,56 @@ def output_of_another_stream(sim: Simulation) -> None:
         assert view.unpack(packing.wait(10)).eq(6.0).all(), "CORRUPT"
 
 
+def announced_outputs(sim: Simulation) -> None:
+    """The consumer unpacks before the device has finished, and reads when it has."""
+    with connected(sim.platform) as (arena, view):
+        waiting = []
+        for i in range(3):
+            image = made(i)
+            packing = arena.start([image, image[:], i])
+            packet = packing.announce()
+            assert packet is not None
+            waiting.append((packing, view.unpack(packet)))
+            del image, packet
+            made(99.0)
+        for packing, got in waiting:
+            packing.wait(10)
+            assert got[0].eq(2.0 * got[2]).all(), "CORRUPT"
+            assert got[1].eq(2.0 * got[2]).all(), "CORRUPT"
+
+
+def announced_and_dropped(sim: Simulation) -> None:
+    """The consumer gives announced blocks back at once; they serve again for the host."""
+    with connected(sim.platform, cap=1 << 20) as (arena, view):
+        for i in range(8):
+            image = made(i)
+            packing = arena.start([image, image[:]])
+            packet = packing.announce()
+            assert packet is not None
+            view.discard(packet)
+            del packing, image, packet
+            kept = view.unpack(arena.pack(torch.full((N,), 7.0)))
+            torch.accelerator.synchronize()
+            assert kept.eq(7.0).all(), "CORRUPT"
+            del kept
+
+
+def announced_and_closed(sim: Simulation) -> None:
+    """As `closed_arena`, for an output that was announced."""
+    with connected(sim.platform) as (arena, view):
+        packing = arena.start(made(1.0))
+        packet = packing.announce()
+        assert packet is not None
+        view.discard(packet)
+        try:
+            arena.close()
+        except HostRegistrationError as error:
+            torch.accelerator.synchronize()
+            arena._blocks.release()
+            raise AssertionError("CORRUPT") from error
+        del packing
+
+
 def closed_arena(sim: Simulation) -> None:
     """Memory is unregistered and unmapped only when the device has finished with it."""
     with connected(sim.platform) as (arena, _):
@@ -129,7 +182,7 @@ def closed_arena(sim: Simulation) -> None:
 
 SCENARIOS = [
     fresh_outputs, staged_outputs, dropped_outputs, failed_outputs, output_of_another_stream,
-    closed_arena,
+    closed_arena, announced_outputs, announced_and_dropped, announced_and_closed,
 ]  # fmt: skip
 
 
@@ -166,6 +219,10 @@ def _stage_and_read(self: Any, *args: Any) -> bool:
     return done
 
 
+def _lend_only(self: Blocks, written_later: Retired) -> None:
+    self.lend(written_later.blocks)
+
+
 _issue = Issuer.issue
 _stage = Writer._stage
 
@@ -186,6 +243,13 @@ MUTATIONS: dict[str, tuple[Scenario, Any, str, Any]] = {
         dropped_outputs, Retired, "is_written", _written_always),
     "the block of a failed output is free before the device has finished": (
         failed_outputs, Retired, "is_written", _written_always),
+    "an announced output is read before the device has finished": (
+        announced_outputs, Packing, "wait", nothing),
+    "an announced block is free when the consumer wants it no more": (
+        announced_and_dropped, Blocks, "announce", _lend_only),
+    "the arena closes while the device writes an announced block": (
+        announced_and_closed, "platform", "synchronize_event",
+        lambda self, event, timeout=None: True),
     "the arena does not wait for the device when it closes": (
         closed_arena, "platform", "synchronize_event", lambda self, event, timeout=None: True),
 }  # fmt: skip
@@ -208,3 +272,69 @@ def test_letting_go_of_a_packing_waits_for_the_device_too(sim: Simulation) -> No
         assert arena.stats().retired == 1
         torch.accelerator.synchronize()
         assert arena.stats().retired == 0
+
+
+def test_an_announced_output_keeps_its_device_tensors_until_the_device_has_read_them(
+    sim: Simulation,
+) -> None:
+    sim.reset("lazy")
+    with connected(sim.platform) as (arena, view):
+        image = made(1.0)
+        alive = weakref.ref(image)
+        packing = arena.start([image])
+        packet = packing.announce()
+        assert packet is not None
+        got = view.unpack(packet)
+        del image, packing
+        assert alive() is not None, "nobody waited, and the device has not read it"
+        assert (arena.stats().lent, arena.stats().retired) == (1, 0)
+        torch.accelerator.synchronize()
+        assert (arena.stats().lent, arena.stats().retired) == (1, 0)
+        assert alive() is None
+        assert got[0].eq(2).all()
+        del got
+        assert arena.stats().used_bytes == 0
+
+
+def test_waiting_lets_the_device_tensors_of_an_announced_output_go(sim: Simulation) -> None:
+    with connected(sim.platform) as (arena, view):
+        image = made(1.0)
+        alive = weakref.ref(image)
+        packing = arena.start(image)
+        packet = packing.announce()
+        assert packet is not None
+        got = view.unpack(packet)
+        del image
+        assert packing.wait(10) is packet
+        assert packing.announce() is packet
+        assert alive() is None
+        packing.drop()
+        assert arena.stats().lent == 1, "what was announced is the consumer's"
+        assert got.eq(2).all()
+
+
+def test_what_the_host_still_copies_is_not_announced(sim: Simulation) -> None:
+    def not_announced(output: Any) -> Any:
+        with connected(sim.platform) as (arena, view):
+            packing = arena.start(output)
+            assert packing.announce() is None
+            return view.unpack(packing.wait(10))
+
+    assert not_announced([made(1.0), made(1.0)[:5]])[1].eq(2).all(), "a small leaf"
+    with mock.patch.object(type(sim.platform), "register_host_memory", return_value=None):
+        assert not_announced(made(1.0)).eq(2).all(), "staging"
+
+
+def test_blocking_copies_are_announced_when_they_are_done(pair: tuple[Arena, ArenaView]) -> None:
+    arena, view = pair
+    packing = arena.start([torch.ones(N), torch.ones(3)])
+    packet = packing.announce()
+    assert packet is not None
+    assert view.unpack(packet)[1].tolist() == [1.0] * 3
+    assert packing.wait() is packet
+
+
+def test_a_dropped_output_is_not_announced(pair: tuple[Arena, ArenaView]) -> None:
+    packing = pair[0].start(torch.ones(N))
+    packing.drop()
+    assert packing.announce() is None

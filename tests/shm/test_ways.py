@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from typing import Any
@@ -290,3 +293,21 @@ def test_without_the_guard_a_capture_of_others_breaks(sim: Simulation) -> None:
             other.start()
             other.join(10)
         assert broken
+
+
+def test_an_arena_may_be_the_first_that_touches_a_device() -> None:
+    """torch calls no memory pinned before it has initialized the device."""
+    program = (
+        "from omni_platforms import current_platform\n"
+        "from omni_platforms.shm import Arena\n"
+        "with Arena(current_platform(), segment_bytes=1 << 20) as arena:\n"
+        "    print(arena.stats().registered, arena.stats().reason)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"OMNI_SIMULATE": "sim", "OMNI_PLATFORM": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == "True", run.stdout + run.stderr
