@@ -9,8 +9,7 @@ import pytest
 
 from omni_platforms.errors import CompilerMissingError
 from omni_platforms.simulator import Simulation, simulate
-
-_NAME = "sim"
+from tests.simulated import NAME, vendors_platform
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,11 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def simulation() -> Simulation:
     """The simulated accelerator of this process: device type "sim", two devices."""
     try:
-        return simulate(_NAME, device_count=2)
+        made = simulate(NAME, device_count=2)
     except CompilerMissingError as error:
         if os.environ.get("CI", "").lower() in {"1", "true"}:
             pytest.fail(f"simulated: {error}")
         pytest.skip(f"simulated: {error}")
+    if NAME != "sim":
+        platform = vendors_platform()
+        Simulation.platform = property(lambda self: platform)  # type: ignore[assignment]
+    return made
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from omni_platforms.outputs import batch as batch_module
 from omni_platforms.outputs import habit as habit_module
 from omni_platforms.outputs.batch import Batches, Group
 from omni_platforms.outputs.habit import COMPANY, Habit
-from omni_platforms.simulator import SimulatedPlatform, Simulation
+from omni_platforms.simulator import Simulation
+from tests.simulated import NAME, seeds
 
 Scenario = Callable[[Simulation], None]
 
@@ -33,7 +34,7 @@ def _company_of_four_from_the_start() -> Iterator[None]:
 
 
 def _small(i: int, n: int = 64) -> torch.Tensor:
-    return torch.full((n,), float(i), device="sim") * 2
+    return torch.full((n,), float(i), device=NAME) * 2
 
 
 def many_of_several_kinds(sim: Simulation) -> None:
@@ -42,7 +43,7 @@ def many_of_several_kinds(sim: Simulation) -> None:
         futures = []
         for i in range(10):
             futures.append(outputs.submit({"ids": _small(i, 8 + i % 2), "more": [_small(i), i]}))
-            torch.full((64,), 99.0, device="sim")
+            torch.full((64,), 99.0, device=NAME)
         for i, future in enumerate(futures):
             result = future.result(10)
             assert result["ids"].tolist() == [2.0 * i] * (8 + i % 2), "CORRUPT"
@@ -118,7 +119,7 @@ SCENARIOS = [
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
 def test_no_schedule_corrupts_an_output(sim: Simulation, scenario: Scenario) -> None:
-    found = sim.explore(lambda: scenario(sim), seeds=30)
+    found = sim.explore(lambda: scenario(sim), seeds=seeds(30))
     assert found.ok, str(found)
 
 
@@ -146,7 +147,7 @@ def _close_here(self: Any, batch: Any) -> None:
 
 _copy_together = Batches._copy_together
 
-MUTATIONS = {
+MUTATIONS: dict[str, tuple[Scenario, Any, str, Any]] = {
     "the event of a batch is recorded before its copy": (
         many_of_several_kinds, Batches, "_copy_together", _record_before),
     "the results are views of the staging buffer": (
@@ -154,17 +155,18 @@ MUTATIONS = {
     "the copy is made on the stream of whoever asks": (
         asked_by_another_thread, Batches, "close", _close_here),
     "all streams look alike": (
-        asked_on_another_stream, SimulatedPlatform, "current_stream_key", lambda *args: 1),
+        asked_on_another_stream, "platform", "current_stream_key", lambda *args: 1),
     "outputs of two streams share a batch": (
-        two_streams_in_turn, SimulatedPlatform, "current_stream_key", lambda *args: 1),
+        two_streams_in_turn, "platform", "current_stream_key", lambda *args: 1),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_each_protection_is_needed(sim: Simulation, mutation: str) -> None:
     scenario, owner, name, wrong = MUTATIONS[mutation]
+    owner = type(sim.platform) if owner == "platform" else owner
     with mock.patch.object(owner, name, wrong):
-        found = sim.explore(lambda: scenario(sim), seeds=20)
+        found = sim.explore(lambda: scenario(sim), seeds=seeds(20))
     seen = [failure for failure in found.failures if "CORRUPT" in str(failure.error)]
     assert seen, f"{mutation}: no schedule of {scenario.__name__} shows wrong bytes: {found}"
 
@@ -243,7 +245,7 @@ def test_polling_done_comes_to_an_end(sim: Simulation) -> None:
 def test_a_borrowed_output_never_waits(sim: Simulation) -> None:
     sim.reset("lazy")
     with AsyncOutputExecutor(sim.platform) as outputs:
-        static = torch.zeros(8, device="sim")
+        static = torch.zeros(8, device=NAME)
         futures = []
         for i in range(3):
             static.fill_(i)

@@ -15,8 +15,9 @@ from omni_platforms.errors import CaptureError, SimulatedCaptureError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.simulator import Simulation
+from tests.simulated import NAME, seeds
 
-D = "sim"
+D = NAME
 SMALL, LARGE = 8, 20_000
 """Below and above the size up to which an output takes the shorter way."""
 
@@ -60,7 +61,7 @@ sizes = pytest.mark.parametrize("numel", [SMALL, LARGE])
 
 @sizes
 def test_a_borrowed_static_output_is_right_under_each_schedule(sim: Simulation, numel: int) -> None:
-    found = sim.explore(lambda: replays(sim, numel, borrow=True), seeds=40)
+    found = sim.explore(lambda: replays(sim, numel, borrow=True), seeds=seeds(40))
     assert found.ok, str(found)
 
 
