@@ -6,6 +6,7 @@ import importlib
 import os
 from typing import Any
 
+import pytest
 import torch
 
 NAME = os.environ.get("OMNI_TESTS_SIMULATE", "sim")
@@ -13,6 +14,10 @@ NAME = os.environ.get("OMNI_TESTS_SIMULATE", "sim")
 
 UNSUPPORTED = {"musa": {torch.float64, torch.complex128}}.get(NAME, set())
 """Types that such a device has no tensors of."""
+
+needs_graphs = pytest.mark.skipif(
+    not hasattr(torch.accelerator, "Graph"), reason="torch.accelerator.Graph came with torch 2.12"
+)
 
 
 def seeds(count: int) -> int:

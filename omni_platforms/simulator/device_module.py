@@ -76,6 +76,11 @@ class DeviceModule(GraphFunctions, MemoryFunctions, types.ModuleType):
     def init(self) -> None:
         """Start the device, which is started already."""
 
+    def _lazy_init(self) -> None:
+        """Start the device. torch 2.11 calls only a device with this one initialized, and waits
+        for no other."""
+        self.init()
+
     def _is_in_bad_fork(self) -> bool:
         return self._runtime.gate.forked
 

@@ -196,6 +196,9 @@ static void resize_storage(const c10::Storage& storage, size_t nbytes) {
 }
 
 struct Hooks final : HooksBase {
+  Hooks() = default;
+  template <class Arguments>  // torch 2.11 passes some, which mean nothing
+  explicit Hooks(const Arguments&) {}
   void init() const override {}
   bool hasXPU() const { return true; }
   DeviceIndex getNumGPUs() const { return deviceCount(); }

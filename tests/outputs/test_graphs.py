@@ -15,7 +15,9 @@ from omni_platforms.errors import CaptureError, SimulatedCaptureError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.simulator import Simulation
-from tests.simulated import NAME, seeds
+from tests.simulated import NAME, needs_graphs, seeds
+
+pytestmark = needs_graphs
 
 D = NAME
 SMALL, LARGE = 8, 20_000

@@ -15,6 +15,9 @@ import torch
 
 from omni_platforms.errors import SimulatedCaptureError
 from omni_platforms.simulator import Simulation
+from tests.simulated import needs_graphs
+
+pytestmark = needs_graphs
 
 D = "sim"
 N = 1 << 16

@@ -10,6 +10,7 @@ import torch
 from omni_platforms.errors import SimulatedCaptureError, SimulatorStateError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.simulator import Simulation
+from tests.simulated import needs_graphs
 
 D = "sim"
 acc = torch.accelerator
@@ -197,6 +198,7 @@ def test_memory_freed_during_a_collective_is_kept_for_it(sim: Simulation) -> Non
     assert found.ok, str(found)
 
 
+@needs_graphs
 def test_a_collective_in_a_graph_must_be_waited_for(sim: Simulation) -> None:
     communicator = sim.communicator([0])
     source = torch.ones(4, device=D)

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from omni_platforms.simulator import Simulation
+from tests.simulated import needs_graphs
+
+pytestmark = needs_graphs
 
 D = "sim"
 acc = torch.accelerator

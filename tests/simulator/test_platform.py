@@ -8,6 +8,7 @@ import torch
 from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.interface import MemoryInfo
 from omni_platforms.simulator import SimulatedPlatform, Simulation
+from tests.simulated import needs_graphs
 
 D = "sim"
 
@@ -29,6 +30,7 @@ def sees_a_capture(sim: Simulation) -> bool:
         return sim.platform.is_capturing()
 
 
+@needs_graphs
 def test_it_has_what_it_declares(sim: Simulation) -> None:
     platform = sim.platform
     answers = {
