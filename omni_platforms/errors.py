@@ -34,6 +34,11 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- SimulatedFaultError (RuntimeError)      a queued operation failed on a simulated device
     |   |-- SimulatedCaptureError (RuntimeError)    a call that a simulated graph capture refuses
     |   `-- SimulatedHangError (RuntimeError)       a wait that would never return on such a device
+    |-- ConformanceError
+    |   |-- ReportFormatError (ValueError)          a conformance report that is not one
+    |   |-- KnownFailuresError (ValueError)         a vendor's list of known failures is wrong
+    |   |-- ConformanceSetupError (RuntimeError)    the suite cannot run here
+    |   `-- PluginNameError (ValueError)            a new plugin cannot have that name or place
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -174,6 +179,26 @@ class SimulatedCaptureError(SimulatorError, RuntimeError):
 
 class SimulatedHangError(SimulatorError, RuntimeError):
     """A wait of the host that would never return on a device with such a fault."""
+
+
+class ConformanceError(OmniError):
+    """Base of what can go wrong around the conformance suite itself."""
+
+
+class ReportFormatError(ConformanceError, ValueError):
+    """A conformance report is missing a field, or holds a value that no report may hold."""
+
+
+class KnownFailuresError(ConformanceError, ValueError):
+    """A vendor's list of known failures cannot be read, or names what does not exist."""
+
+
+class ConformanceSetupError(ConformanceError, RuntimeError):
+    """The suite cannot run: pytest is not installed, or it ended without a report."""
+
+
+class PluginNameError(ConformanceError, ValueError):
+    """A new plugin cannot have the name, or be written to the place, that was asked for."""
 
 
 class DemoError(OmniError, ValueError):
