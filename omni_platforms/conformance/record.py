@@ -18,7 +18,15 @@ _Record = TypeVar("_Record", "Row", "Report")
 SCHEMA_VERSION = 1
 """Raised when a reader of the JSON form would have to change."""
 
-TIERS = ("T0", "T1", "T2", "T3", "T4", "T5")
+TIER_TITLES = {
+    "T0": "identity and probe",
+    "T1": "devices and memory",
+    "T2": "streams and events",
+    "T3": "pinned memory, registration and copies",
+    "T4": "the executors end to end",
+    "T5": "collectives, graphs, several devices",
+}
+TIERS = tuple(TIER_TITLES)
 """From the first to the last; each one stands on those before it."""
 
 

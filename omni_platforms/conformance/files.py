@@ -1,0 +1,69 @@
+"""Writes a report's files into a folder, and reads a report back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from omni_platforms.conformance.junit import junit
+from omni_platforms.conformance.markdown import markdown
+from omni_platforms.conformance.page import page
+from omni_platforms.conformance.record import Report, report_from_json
+from omni_platforms.errors import ConformanceSetupError, ReportFormatError
+
+JSON_FILE = "conformance.json"
+_WRITERS = {
+    JSON_FILE: lambda report: json.dumps(report.to_json(), indent=2) + "\n",
+    "conformance.md": markdown,
+    "conformance.xml": junit,
+    "conformance.html": page,
+}
+
+
+def write_reports(report: Report, folder: Path) -> list[Path]:
+    """Write the report in every form into `folder`, which is made where it is missing.
+
+    Each file is replaced whole: a reader never sees half of one. Returns the
+    files. Raises `ConformanceSetupError` when the folder cannot be written to.
+    """
+    texts = {name: write(report) for name, write in _WRITERS.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_replace(folder / name, text) for name, text in texts.items()]
+    except OSError as error:
+        raise ConformanceSetupError(
+            f"the report cannot be written to {folder}: {error}. Name another folder for it."
+        ) from error
+
+
+def _replace(file: Path, text: str) -> Path:
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    return file
+
+
+def read_report(path: Path) -> Report:
+    """Read `conformance.json`, given by its own path or by its folder's.
+
+    Raises `ReportFormatError` for a file that is missing or is no report.
+    """
+    file = path / JSON_FILE if path.is_dir() else path
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ReportFormatError(f"{file} is not a conformance report: {error}") from error
+    try:
+        return report_from_json(document)
+    except ReportFormatError as error:
+        raise ReportFormatError(f"{file}: {error}") from error
