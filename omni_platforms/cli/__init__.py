@@ -24,6 +24,7 @@ _COMMANDS = (
         "omni_platforms.cli.demo:demo",
         "Restore photographs and see what the async output executor gains.",
     ),
+    LazyCommand("diff", "omni_platforms.cli.diff:diff", "Compare two conformance reports."),
 )
 
 

@@ -199,7 +199,7 @@ def report_from_json(document: object) -> Report:
     if not isinstance(document, Mapping):
         raise ReportFormatError(f"a report is a JSON object, not {type(document).__name__}")
     version = document.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION or isinstance(version, bool):
         raise ReportFormatError(
             f"the report has schema_version {version!r}, and this version of omni-platforms reads "
             f"{SCHEMA_VERSION}. Write it anew, or read it with the version that wrote it."

@@ -16,12 +16,13 @@ from markdown_it import MarkdownIt
 from omni_platforms.conformance import markdown as markdown_module
 from omni_platforms.conformance import page as page_module
 from omni_platforms.conformance import schema
-from omni_platforms.conformance.files import read_report, write_reports
 from omni_platforms.conformance.junit import junit
 from omni_platforms.conformance.markdown import markdown
 from omni_platforms.conformance.page import Markup, page
+from omni_platforms.conformance.read import read_report
 from omni_platforms.conformance.record import Outcome, Report
 from omni_platforms.conformance.summary import headline, summaries, troubles
+from omni_platforms.conformance.write import write_report
 from omni_platforms.errors import ConformanceSetupError, ReportFormatError
 from tests.conformance.reports import HOSTILE, MIXED, hostile_report
 from tests.conformance.test_record import REPORTS
@@ -207,20 +208,20 @@ def test_counts_and_troubles_are_those_of_the_rows(report: Report) -> None:
 
 
 def test_the_files_are_written_and_read_back(tmp_path: Path) -> None:
-    files = write_reports(hostile_report(), tmp_path / "new" / "folder")
+    files = write_report(hostile_report(), tmp_path / "new" / "folder")
     names = ["conformance.json", "conformance.md", "conformance.xml", "conformance.html"]
     assert [file.name for file in files] == names
     assert sorted(each.name for each in files[0].parent.iterdir()) == sorted(names)
     for path in (files[0], files[0].parent):
         assert read_report(path) == hostile_report()
-    write_reports(MIXED, files[0].parent)
+    write_report(MIXED, files[0].parent)
     assert read_report(files[0]) == MIXED
 
 
 def test_a_folder_that_cannot_be_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConformanceSetupError, match=r"cannot be written to .*Name another folder"):
-        write_reports(MIXED, tmp_path / "file")
+        write_report(MIXED, tmp_path / "file")
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "[" * 100_000, '{"schema_version": 9}'])

@@ -1,4 +1,4 @@
-"""Writes a report's files into a folder, and reads a report back."""
+"""Writes a report, in every form that it has, into a folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from omni_platforms.conformance.junit import junit
 from omni_platforms.conformance.markdown import markdown
 from omni_platforms.conformance.page import page
-from omni_platforms.conformance.record import Report, report_from_json
-from omni_platforms.errors import ConformanceSetupError, ReportFormatError
+from omni_platforms.conformance.record import Report
+from omni_platforms.errors import ConformanceSetupError
 
 JSON_FILE = "conformance.json"
 _WRITERS = {
@@ -23,7 +23,7 @@ _WRITERS = {
 }
 
 
-def write_reports(report: Report, folder: Path) -> list[Path]:
+def write_report(report: Report, folder: Path) -> list[Path]:
     """Write the report in every form into `folder`, which is made where it is missing.
 
     Each file is replaced whole: a reader never sees half of one. Returns the
@@ -51,19 +51,3 @@ def _replace(file: Path, text: str) -> Path:
             os.unlink(name)
         raise
     return file
-
-
-def read_report(path: Path) -> Report:
-    """Read `conformance.json`, given by its own path or by its folder's.
-
-    Raises `ReportFormatError` for a file that is missing or is no report.
-    """
-    file = path / JSON_FILE if path.is_dir() else path
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReportFormatError(f"{file} is not a conformance report: {error}") from error
-    try:
-        return report_from_json(document)
-    except ReportFormatError as error:
-        raise ReportFormatError(f"{file}: {error}") from error
