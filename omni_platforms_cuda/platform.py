@@ -51,6 +51,7 @@ class CudaPlatform(AcceleratorPlatform):
     dist_backend: ClassVar[str] = "nccl"
     device_control_env_var: ClassVar[str | None] = VARIABLE
     capabilities: ClassVar[frozenset[Capability]] = _capabilities()
+    conformance_tier: ClassVar[str | None] = "T5"
 
     # Devices ------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class MusaPlatform(AcceleratorPlatform):
     dist_backend: ClassVar[str] = "mccl"
     device_control_env_var: ClassVar[str | None] = VARIABLE
     capabilities: ClassVar[frozenset[Capability]] = _capabilities()
+    conformance_tier: ClassVar[str | None] = "T5"
 
     # Devices ------------------------------------------------------------------
 

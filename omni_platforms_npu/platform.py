@@ -52,6 +52,7 @@ class NpuPlatform(AcceleratorPlatform):
     dist_backend: ClassVar[str] = "hccl"
     device_control_env_var: ClassVar[str | None] = VARIABLE
     capabilities: ClassVar[frozenset[Capability]] = _capabilities()
+    conformance_tier: ClassVar[str | None] = "T5"
 
     def __init__(self) -> None:
         self._host_sync = read("OMNI_NPU_HCCL_HOST_SYNC")

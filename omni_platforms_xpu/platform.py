@@ -50,6 +50,7 @@ class XpuPlatform(AcceleratorPlatform):
     dist_backend: ClassVar[str] = "xccl"
     device_control_env_var: ClassVar[str | None] = VARIABLE
     capabilities: ClassVar[frozenset[Capability]] = _capabilities()
+    conformance_tier: ClassVar[str | None] = "T5"
 
     # Devices ------------------------------------------------------------------
 

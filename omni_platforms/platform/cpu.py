@@ -24,6 +24,7 @@ class CpuPlatform(OmniPlatform):
     name: ClassVar[str] = "cpu"
     vendor: ClassVar[str] = "cpu"
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.MEMORY_INFO})
+    conformance_tier: ClassVar[str | None] = "T5"
 
     def device_name(self, index: int = 0) -> str:
         """Return the processor's architecture, as the system names it."""

@@ -52,6 +52,8 @@ class OmniPlatform:
     device_control_env_var: ClassVar[str | None] = None
     """The variable that limits which devices a process sees."""
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
+    conformance_tier: ClassVar[str | None] = None
+    """The highest tier of the conformance suite that it claims, "T0" to "T5", or none."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -20,6 +20,7 @@ class SimulatedPlatform(AcceleratorPlatform):
     name: ClassVar[str] = "sim"
     vendor: ClassVar[str] = "Simulated"
     device_type: ClassVar[str] = "sim"
+    dist_backend: ClassVar[str] = "simccl"
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
         {
             Capability.DEVICE_EVENTS,
@@ -34,6 +35,7 @@ class SimulatedPlatform(AcceleratorPlatform):
             Capability.GRAPH_CAPTURE,
         }
     )
+    conformance_tier: ClassVar[str | None] = "T5"
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
