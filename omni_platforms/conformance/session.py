@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from omni_platforms.conformance.files import write_reports
 from omni_platforms.conformance.known_failures import KnownFailure, read_known_failures
 from omni_platforms.conformance.record import FAILURES, TIERS, Outcome, Report, Row
 from omni_platforms.conformance.subject import Subject, find_subject
 from omni_platforms.conformance.suite import SUITE_VERSION
 from omni_platforms.conformance.summary import headline
 from omni_platforms.conformance.verdict import Verdict, verdict_of
+from omni_platforms.conformance.write import write_report
 from omni_platforms.errors import KnownFailuresError, OmniError
 
 _SUITE = Path(__file__).parent / "suite"
@@ -192,7 +192,7 @@ class ConformanceSession:
             return
         report = self.report()
         if self.folder is not None:
-            write_reports(report, self.folder)
+            write_report(report, self.folder)
         if session.exitstatus == pytest.ExitCode.OK and not report.ok:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
