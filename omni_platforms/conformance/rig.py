@@ -7,9 +7,10 @@ waited for what; on a simulated device it takes schedules.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -89,11 +90,11 @@ class Rig:
         """Enqueue long work on `stream`, or on the current one of device `index`."""
         if stream is None:
             stream = torch.accelerator.current_stream(index)
-        if self.simulation is not None:
-            self._enqueue_on(stream, lambda: torch.ones(4, device=stream.device).mul_(2))
-            return Busy(stream)
-        matrix = self._matrix(stream.device.index)
-        self._enqueue_on(stream, lambda: self._multiply(matrix, self._repeats))
+        with self.entered(stream):
+            if self.simulation is not None:
+                torch.ones(4, device=stream.device).mul_(2)
+            else:
+                self._multiply(self._matrix(stream.device.index), self._repeats)
         return Busy(stream)
 
     def _matrix(self, index: int) -> torch.Tensor:
@@ -113,12 +114,14 @@ class Rig:
             torch.mm(matrix, matrix, out=product)
         return product
 
-    def _enqueue_on(self, stream: torch.Stream, work: Callable[[], object]) -> None:
+    @contextlib.contextmanager
+    def entered(self, stream: torch.Stream) -> Iterator[None]:
+        """Make `stream` current inside a `with` block, without the platform's help."""
         device = torch.accelerator.current_device_index()
         before = torch.accelerator.current_stream(stream.device.index)
         torch.accelerator.set_stream(stream)
         try:
-            work()
+            yield
         finally:
             torch.accelerator.set_stream(before)
             torch.accelerator.set_device_index(device)
