@@ -68,6 +68,15 @@ class Rig:
         """Return torch's device number `index`."""
         return torch.device(self.device.type, index)
 
+    @property
+    def collectives(self) -> str:
+        """The backend of `torch.distributed` to test: the platform's.
+
+        torch keeps the name "xccl" to itself, so a simulated xpu has another one.
+        """
+        name = self.platform.dist_backend
+        return "simccl" if self.simulation is not None and name == "xccl" else name
+
     # Before and after each test -------------------------------------------------
 
     def begin(self) -> None:
