@@ -33,13 +33,13 @@ def _capabilities() -> frozenset[Capability]:
     (`npu/__init__.py`, `get_device_capability`).
     """
     lacking = {Capability.DEVICE_CAPABILITY}
-    wanted = {
-        Capability.HOST_REGISTRATION: "npurt",
-        Capability.HOST_MEMORY_STATS: "host_memory_stats",
-        Capability.RELEASE_HOST_MEMORY: "host_empty_cache",
-        Capability.GRAPH_CAPTURE: "is_current_stream_capturing",
+    has = {
+        Capability.HOST_REGISTRATION: hasattr(_npu, "npurt"),
+        Capability.HOST_MEMORY_STATS: hasattr(_npu, "host_memory_stats"),
+        Capability.RELEASE_HOST_MEMORY: hasattr(_npu, "host_empty_cache"),
+        Capability.GRAPH_CAPTURE: hasattr(_npu, "is_current_stream_capturing"),
     }
-    lacking.update(key for key, name in wanted.items() if not hasattr(_npu, name))
+    lacking.update(capability for capability, there in has.items() if not there)
     return frozenset(Capability) - lacking
 
 
