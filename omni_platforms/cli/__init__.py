@@ -24,6 +24,11 @@ _COMMANDS = (
         "omni_platforms.cli.demo:demo",
         "Restore photographs and see what the async output executor gains.",
     ),
+    LazyCommand(
+        "conform",
+        "omni_platforms.cli.conform:conform",
+        "Run the conformance suite over one platform.",
+    ),
     LazyCommand("diff", "omni_platforms.cli.diff:diff", "Compare two conformance reports."),
 )
 

@@ -9,6 +9,9 @@
     link = "https://..."
     until = 2027-06-30              # optional: from this day on the entry is an error
 
+Beside the entries the file may say `simulate = "NAME"`: the device that
+`omni-platforms conform --simulate` simulates, where that is not the platform's name.
+
 The list is strict both ways: another exception is a failure, and a listed test
 that passes is one too.
 """
@@ -60,13 +63,10 @@ class KnownFailure:
 
 def read_known_failures(file: Path) -> dict[str, KnownFailure]:
     """Return the entries of `file` by the test's id. Raises `KnownFailuresError`."""
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise KnownFailuresError(f"{file} cannot be read: {error}") from error
-    entries = document.pop("known", [])
-    if document or not isinstance(entries, list):
-        raise KnownFailuresError(f"{file}: expected [[known]] tables and nothing else")
+    document = _read(file)
+    entries = document.get("known", [])
+    if set(document) - {"known", "simulate"} or not isinstance(entries, list):
+        raise KnownFailuresError(f"{file}: expected [[known]] tables and perhaps simulate")
     found: dict[str, KnownFailure] = {}
     for number, entry in enumerate(entries, start=1):
         known = _checked(entry, f"{file}, entry {number}")
@@ -74,6 +74,25 @@ def read_known_failures(file: Path) -> dict[str, KnownFailure]:
             raise KnownFailuresError(f"{file}, entry {number}: {known.test} is there already")
         found[known.test] = known
     return found
+
+
+def read_simulated_device(file: Path) -> str | None:
+    """Return the device that `file` names for `--simulate`, or `None`.
+
+    Raises `KnownFailuresError`.
+    """
+    name = _read(file).get("simulate")
+    if name is not None and not (isinstance(name, str) and name.isidentifier()):
+        raise KnownFailuresError(f"{file}: simulate is one device's name, such as sim")
+    return name
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        return document
+    except (OSError, ValueError) as error:
+        raise KnownFailuresError(f"{file} cannot be read: {error}") from error
 
 
 def _checked(entry: Mapping[str, Any], where: str) -> KnownFailure:

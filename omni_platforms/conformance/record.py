@@ -94,6 +94,10 @@ class Row:
         if not _is_seconds(self.duration_s):
             raise ReportFormatError(f"row {self.id!r} took {self.duration_s!r} seconds")
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as JSON types."""
+        return {**asdict(self), "outcome": self.outcome.value, "mode": self.mode.value}
+
 
 @dataclass(frozen=True)
 class Report:
@@ -161,7 +165,7 @@ class Report:
         document["mode"] = self.mode.value
         document["tiers"] = list(self.tiers)
         document["versions"] = dict(self.versions)
-        document["rows"] = [_row_to_json(row) for row in self.rows]
+        document["rows"] = [row.to_json() for row in self.rows]
         return {**document, "tier_certified": self.tier_certified, "ok": self.ok}
 
 
@@ -189,12 +193,29 @@ def reaches(certified: str | None, declared: str | None) -> bool:
     return certified is not None and TIERS.index(certified) >= TIERS.index(declared)
 
 
+def parse_tiers(text: str | None) -> tuple[str, ...]:
+    """Return the tiers of a text such as "T2", "T0,T1" or "T0-T3"; all for `None`.
+
+    Raises `ValueError` for what names no tier.
+    """
+    if text is None:
+        return TIERS
+    chosen: set[str] = set()
+    for part in text.upper().replace(" ", "").split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not {first, last} <= {*TIERS} or last < first:
+            raise ValueError(f"{part!r} names no tier; write T2, or T0,T1, or T0-T3")
+        chosen.update(TIERS[TIERS.index(first) : TIERS.index(last) + 1])
+    return tuple(tier for tier in TIERS if tier in chosen)
+
+
 def report_from_json(document: object) -> Report:
     """Return the report that `to_json` made `document` of.
 
     Fields that this version does not know are ignored. Raises
     `ReportFormatError` when a field is missing, has a wrong type, or contradicts
-    the rows (`tier_certified` is computed anew and compared).
+    the rows (`tier_certified` is computed anew and compared where it is there).
     """
     if not isinstance(document, Mapping):
         raise ReportFormatError(f"a report is a JSON object, not {type(document).__name__}")
@@ -204,7 +225,9 @@ def report_from_json(document: object) -> Report:
             f"the report has schema_version {version!r}, and this version of omni-platforms reads "
             f"{SCHEMA_VERSION}. Write it anew, or read it with the version that wrote it."
         )
-    report = _made(Report, {**document, "rows": [_row(row) for row in _list(document, "rows")]})
+    report = _made(
+        Report, {**document, "rows": [row_from_json(row) for row in _list(document, "rows")]}
+    )
     if document.get("tier_certified", report.tier_certified) != report.tier_certified:
         raise ReportFormatError(
             f"the report claims to certify {document['tier_certified']!r}, but its rows "
@@ -213,7 +236,8 @@ def report_from_json(document: object) -> Report:
     return report
 
 
-def _row(document: object) -> Row:
+def row_from_json(document: object) -> Row:
+    """Return the row that `to_json` made `document` of. Raises `ReportFormatError`."""
     if not isinstance(document, Mapping):
         raise ReportFormatError(f"a row is a JSON object, not {document!r}")
     return _made(Row, document)
@@ -234,10 +258,6 @@ def _list(document: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(value, list):
         raise ReportFormatError(f"the report's {name!r} is a list, not {value!r}")
     return value
-
-
-def _row_to_json(row: Row) -> dict[str, Any]:
-    return {**asdict(row), "outcome": row.outcome.value, "mode": row.mode.value}
 
 
 def _check_texts(record: object, *names: str) -> None:

@@ -6,14 +6,22 @@ import datetime
 import inspect
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omni_platforms.conformance.known_failures import KnownFailure, read_known_failures
-from omni_platforms.conformance.record import FAILURES, TIERS, Outcome, Report, Row
+from omni_platforms.conformance.record import (
+    FAILURES,
+    TIERS,
+    Mode,
+    Outcome,
+    Report,
+    Row,
+    parse_tiers,
+)
 from omni_platforms.conformance.subject import Subject, find_subject
 from omni_platforms.conformance.suite import SUITE_VERSION
 from omni_platforms.conformance.summary import headline
@@ -23,18 +31,6 @@ from omni_platforms.errors import KnownFailuresError, OmniError
 
 _SUITE = Path(__file__).parent / "suite"
 _BLOCKED = "blocked: "
-
-
-def parse_tiers(text: str | None) -> tuple[str, ...]:
-    """Return the tiers that `--omni-tier` names. Raises `ValueError` for a bad one."""
-    if text is None:
-        return TIERS
-    chosen: set[str] = set()
-    for part in text.upper().replace(" ", "").split(","):
-        first, _, last = part.partition("-")
-        start, end = TIERS.index(first), TIERS.index(last or first)
-        chosen.update(TIERS[start : end + 1])
-    return tuple(tier for tier in TIERS if tier in chosen)
 
 
 @dataclass(eq=False)
@@ -70,7 +66,7 @@ class ConformanceSession:
                 {} if file is None else read_known_failures(file),
             )
         except ValueError as error:
-            raise pytest.UsageError(f"--omni-tier or a list of known failures: {error}") from error
+            raise pytest.UsageError(str(error)) from error
         except OmniError as error:
             raise pytest.UsageError(str(error)) from error
 
@@ -111,7 +107,9 @@ class ConformanceSession:
     def _why_not(self, item: pytest.Item) -> str:
         platform = self.subject.made
         if platform is None:
-            return ""  # the fixtures say so
+            if self.subject.available or tier_of(item) == "T0":
+                return ""  # the fixtures say what there is not
+            return f"no device: {self.subject.report.reason}"
         for mark in item.iter_markers("omni_needs"):
             lacking = [c.value for c in mark.args if c not in platform.capabilities]
             if lacking:
@@ -148,17 +146,12 @@ class ConformanceSession:
         tier = tier_of(item)
         if outcome in FAILURES and not self._blocked:
             self._blocked = tier
-        mark = item.get_closest_marker("omni_remedy")
         self.rows.append(
-            Row(
-                row_id(item),
-                tier,
-                outcome,
-                self.subject.mode,
+            replace(
+                blank_row(item, self.subject.mode),
+                outcome=outcome,
                 reason=reason,
                 duration_s=sum(phase.duration for phase in self._phases),
-                contract=_contract(item),
-                remedy="" if mark is None else mark.args[0],
                 detail=verdict.detail,
             )
         )
@@ -205,6 +198,19 @@ class ConformanceSession:
 def row_id(item: pytest.Item) -> str:
     """Return the name of a test in reports and in lists of known failures."""
     return f"{item.path.name}::{item.name}"
+
+
+def blank_row(item: pytest.Item, mode: Mode) -> Row:
+    """Return the row of a test that was not run (yet)."""
+    mark = item.get_closest_marker("omni_remedy")
+    return Row(
+        row_id(item),
+        tier_of(item),
+        Outcome.BLOCKED,
+        mode,
+        contract=_contract(item),
+        remedy="" if mark is None else mark.args[0],
+    )
 
 
 def tier_of(item: pytest.Item) -> str:

@@ -40,9 +40,10 @@ class Subject:
 
     @property
     def mode(self) -> Mode:
-        """Whether the device is a simulated one."""
-        simulated = settings.read("OMNI_SIMULATE") == self.name
-        return Mode.SIMULATED if simulated else Mode.HARDWARE
+        """Whether the device is a simulated one: of its name, or of its platform's device type."""
+        simulated = settings.read("OMNI_SIMULATE")
+        names = {self.name} if self.made is None else {self.name, self.made.device_type}
+        return Mode.SIMULATED if simulated in names else Mode.HARDWARE
 
     @cached_property
     def platform(self) -> OmniPlatform:
@@ -74,11 +75,16 @@ class Subject:
     @property
     def known_failures(self) -> Path | None:
         """The list of known failures in the plugin's package, or `None` where there is none."""
-        package = self.entry.value.partition(":")[0].rpartition(".")[0]
-        spec = importlib.util.find_spec(package) if package else None
-        folders = (spec.submodule_search_locations or []) if spec is not None else []
-        found = [Path(folder) / KNOWN_FAILURES for folder in folders]
-        return next((file for file in found if file.is_file()), None)
+        return known_failures_of(self.entry)
+
+
+def known_failures_of(entry: PluginEntry) -> Path | None:
+    """Return `conformance.toml` in a plugin's package, or `None`. Imports no plugin."""
+    package = entry.value.partition(":")[0].partition(".")[0]
+    spec = importlib.util.find_spec(package)
+    folders = (spec.submodule_search_locations or []) if spec is not None else []
+    found = [Path(folder) / KNOWN_FAILURES for folder in folders]
+    return next((file for file in found if file.is_file()), None)
 
 
 def find_subject(name: str) -> Subject:

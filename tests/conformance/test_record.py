@@ -17,6 +17,7 @@ from omni_platforms.conformance.record import (
     Report,
     Row,
     certified_tier,
+    parse_tiers,
     report_from_json,
 )
 from omni_platforms.errors import ReportFormatError
@@ -188,3 +189,22 @@ def test_one_test_has_one_row() -> None:
 def test_fields_of_a_later_version_are_ignored() -> None:
     document = report_of([("T0", Outcome.PASSED)]).to_json()
     assert report_from_json({**document, "colour": "red"}).tier_certified == "T0"
+
+
+@pytest.mark.parametrize(
+    ("text", "tiers"),
+    [
+        (None, TIERS),
+        ("T2", ("T2",)),
+        ("t3, T0-T1", ("T0", "T1", "T3")),
+        ("T4-T4", ("T4",)),
+    ],
+)
+def test_tiers_are_named_one_by_one_or_from_to(text: str | None, tiers: tuple[str, ...]) -> None:
+    assert parse_tiers(text) == tiers
+
+
+@pytest.mark.parametrize("text", ["", "T6", "T3-T1", "T1-", "T-", "2", "T0;T1", ","])
+def test_a_text_that_names_no_tier_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="names no tier"):
+        parse_tiers(text)

@@ -213,11 +213,9 @@ def test_the_record_is_the_wheels(name: str) -> None:
     assert wheels, f"{folder} has no wheel of {name}"
     kept = recorded(name)
     natives = {n for path, names in NATIVE.items() if path.startswith(REAL[name]) for n in names}
-    found = record(wheels[0], str(kept["module"]), natives)
+    found = json.loads(dump(record(wheels[0], str(kept["module"]), natives)))
     same_file = wheels[0].name == kept["file"]
     ignored = set() if same_file else {"file", "sha256"}  # a wheel for another Python
     assert {k: v for k, v in found.items() if k not in ignored} == {
         k: v for k, v in kept.items() if k not in ignored
     }
-    if same_file:
-        assert dump(found) == (SURFACES / f"{name}.json").read_text()
