@@ -99,7 +99,7 @@ def test_an_event_is_recorded_on_the_stream_given(rig: Rig, platform: OmniPlatfo
     """`record_device_event(stream)` covers that stream's work; without a stream, the current's."""
     side = torch.Stream(device=rig.device)
     rig.keep_busy(side)
-    on_current, on_side = recorded(platform), recorded(platform, side)
+    on_side, on_current = recorded(platform, side), recorded(platform)
     wait_until(on_current.query, "an event of an idle stream is complete")
     assert not on_side.query()
     torch.accelerator.set_stream(side)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from omni_platforms.conformance.marks import devices, needs, remedy, tier
-from omni_platforms.conformance.rig import Rig, in_thread
+from omni_platforms.conformance.rig import DEADLINE_SECONDS, Rig, in_thread
 from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -139,25 +139,26 @@ def test_stream_context_brings_the_device_back(rig: Rig, platform: OmniPlatform)
 def test_two_threads_may_be_in_one_stream(rig: Rig, platform: OmniPlatform) -> None:
     """Two threads in one stream's context each get their own previous stream back."""
     shared, own = torch.Stream(device=rig.device), torch.Stream(device=rig.device)
-    both_in, first_out = threading.Barrier(2, timeout=30), threading.Event()
-    home = current()
+    first_in, second_in, first_out = (threading.Event() for _ in range(3))
+    found: list[torch.Stream] = []
 
-    def second() -> torch.Stream:
+    def first() -> None:
         torch.accelerator.set_stream(own)
         with platform.stream_context(shared):
-            both_in.wait()
-            assert first_out.wait(30)
-        return current()
+            first_in.set()
+            assert second_in.wait(DEADLINE_SECONDS)
+        found.append(current())
+        first_out.set()
 
-    found: list[torch.Stream] = []
-    thread = threading.Thread(target=lambda: found.append(second()), daemon=True)
+    home = current()
+    thread = threading.Thread(target=first, daemon=True)
     thread.start()
+    assert first_in.wait(DEADLINE_SECONDS)
     with platform.stream_context(shared):
-        both_in.wait()
-    first_out.set()
-    thread.join(30)
-    assert current() == home
+        second_in.set()
+        assert first_out.wait(DEADLINE_SECONDS)
     assert found == [own]
+    assert current() == home
 
 
 @remedy("Where the runtime has no switch, do not declare sync_debug.")

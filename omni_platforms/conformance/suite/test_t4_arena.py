@@ -16,7 +16,7 @@ from omni_platforms.shm import Arena, ArenaView
 
 pytestmark = tier("T4")
 
-NUMBERS = 40_000
+NUMBERS = 20_000
 _SEGMENT_BYTES = 4 << 20
 
 

@@ -16,7 +16,7 @@ from omni_platforms.platform.interface import OmniPlatform
 pytestmark = tier("T4")
 
 ASYNC = (Capability.DEVICE_EVENTS, Capability.SIDE_STREAMS, Capability.PINNED_MEMORY)
-SMALL, LARGE = 64, 40_000
+SMALL, LARGE = 64, 20_000
 """Numbers in an output that shares a copy with others, and in one that has its own."""
 _OUTPUTS = 3
 

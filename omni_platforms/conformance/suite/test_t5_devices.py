@@ -46,6 +46,7 @@ def test_an_event_without_a_stream_is_on_the_current_device(
     work = rig.keep_busy(index=1)
     event = platform.record_device_event()
     assert event is not None
+    rig.module.synchronize(0)
     assert not event.query()
     work.wait()
 

@@ -1,0 +1,255 @@
+"""Mutants of streams and events: what T2 and T5 are for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from omni_platforms.platform.accelerator import StreamContext
+from omni_platforms.platform.interface import OmniPlatform as P
+from tests.conformance.mutants.mutant import (
+    Mutant,
+    Place,
+    Plant,
+    both,
+    faults,
+    replacing,
+    wrapping,
+)
+
+HANDED = "test_a_stream_of_torchs_waits_for_the_event"
+NO_WAIT = "test_a_primitive_does_not_make_the_host_wait"
+
+
+def native_event(self: Any, stream: Any = None) -> Any:
+    """Record the vendor's own event class."""
+    event = self._module.Event()
+    event.record(stream)
+    return event
+
+
+def _unrecorded(self: P, stream: Any = None) -> Any:
+    return torch.Event(self.device_type)
+
+
+def _native_unrecorded(self: Any, stream: Any = None) -> Any:
+    return self._module.Event()
+
+
+def _of_an_idle_stream(self: P, stream: Any = None) -> Any:
+    here = torch.accelerator.current_stream() if stream is None else stream
+    return torch.Stream(device=here.device).record_event()
+
+
+def _blocking(original: Any, self: P, stream: Any = None) -> Any:
+    torch.accelerator.synchronize()
+    return original(self, stream)
+
+
+def _of_device_0(original: Any, self: P, stream: Any = None) -> Any:
+    return original(self, torch.accelerator.current_stream(0) if stream is None else stream)
+
+
+def _one_stream() -> Plant:
+    made: dict[int, torch.Stream] = {}
+
+    def create(original: Any, self: P, device: Any = None, *, priority: int = 0) -> Any:
+        index = self.resolve_device(device).index
+        if index not in made:
+            made[index] = original(self, device, priority=priority)
+        return made[index]
+
+    return wrapping("create_side_stream", create)
+
+
+def _left_current(original: Any, self: P, device: Any = None, *, priority: int = 0) -> Any:
+    stream = original(self, device, priority=priority)
+    torch.accelerator.set_stream(stream)
+    return stream
+
+
+@contextlib.contextmanager
+def _never_left(original: Any, self: P, stream: Any) -> Iterator[None]:
+    if stream is not None:
+        torch.accelerator.set_stream(stream)
+    yield
+
+
+@contextlib.contextmanager
+def _left_without_exceptions(original: Any, self: P, stream: Any) -> Iterator[None]:
+    context = original(self, stream)
+    context.__enter__()
+    yield
+    context.__exit__(None, None, None)
+
+
+class _KeepsTheDevice(StreamContext):
+    """A context that forgets to bring the device back."""
+
+    def __exit__(self, *error: Any) -> None:
+        torch.accelerator.set_stream(self._previous)
+
+
+def _default_stream(original: Any, self: Any, device: Any = None) -> Any:
+    return self._module.default_stream(self.resolve_device(device))
+
+
+def _host_waits(original: Any, self: P, stream: Any, event: Any) -> None:
+    original(self, stream, event)
+    event.synchronize()
+
+
+def _waits_for_anything(self: P, stream: Any, event: Any) -> None:
+    if isinstance(event, torch.Event):
+        stream.wait_event(event)
+
+
+def _for_ever(original: Any, self: P, event: Any, timeout: Any = None) -> bool:
+    return bool(original(self, event, None))
+
+
+def _by_the_event(self: P, event: Any, timeout: Any = None) -> bool:
+    if timeout is None:
+        event.synchronize()
+    return bool(event.query())
+
+
+def _capturing_anywhere() -> Plant:
+    """A flag of the process instead of the calling thread's stream."""
+    seen = threading.Event()
+
+    def is_capturing(original: Any, self: P, device: Any = None) -> bool:
+        if original(self, device):
+            seen.set()
+        elif threading.current_thread() is threading.main_thread():
+            seen.clear()
+        return seen.is_set()
+
+    return wrapping("is_capturing", is_capturing)
+
+
+def _hidden(primitive: str, caught_by: str = NO_WAIT) -> Mutant:
+    return Mutant(
+        f"hidden-wait-in-{primitive}",
+        f"the device's `{primitive}` makes the host wait",
+        caught_by,
+        faults(f"hidden-host-sync:{primitive}"),
+        "K12",
+    )
+
+
+def _missing(method: str, caught_by: str, error: str = "RuntimeError") -> Mutant:
+    return Mutant(
+        f"missing-{method}",
+        f"torch's generic `{method}` raises {error} on the device",
+        caught_by,
+        faults(f"missing-method:{method}={error}"),
+        "K11",
+    )
+
+
+def _stream_of_the_module(place: Place) -> Any:
+    return replacing(stream_context=lambda self, stream: self._module.stream(stream))(place)
+
+
+MUTANTS = [
+    Mutant("one-side-stream", "`create_side_stream()` returns the same stream each time",
+           "test_side_streams_are_new_and_generic", _one_stream()),
+    Mutant("side-stream-left-current", "`create_side_stream()` makes its stream the current one",
+           "test_making_a_stream_changes_nothing_else",
+           wrapping("create_side_stream", _left_current)),
+    Mutant("stream-ignores-its-index", "a new stream is on the current device",
+           "test_a_stream_is_on_the_device_asked_for", faults("stream-ignores-index"), "K10"),
+    Mutant("stream-of-device-0", "`create_side_stream()` without a device is on device 0",
+           "test_a_stream_is_on_the_device_asked_for",
+           wrapping("create_side_stream", lambda original, self, device=None, *, priority=0:
+                    original(self, device or 0, priority=priority))),
+    Mutant("default-stream-for-current", "`current_stream()` is always the default stream",
+           "test_current_stream_is_the_threads_own", wrapping("current_stream", _default_stream)),
+    Mutant("one-stream-key", "`current_stream_key()` is the same for all streams",
+           "test_a_stream_key_names_one_stream",
+           replacing(current_stream_key=lambda self, device: 0)),
+    Mutant("stream-context-does-nothing", "`stream_context()` does not make the stream current",
+           "test_stream_context_makes_the_stream_current",
+           replacing(stream_context=lambda self, stream: contextlib.nullcontext())),
+    Mutant("stream-context-never-left", "`stream_context()` does not bring the stream back",
+           "test_stream_context_makes_the_stream_current", wrapping("stream_context", _never_left)),
+    Mutant("stream-context-stuck-by-an-error", "after an exception its stream stays current",
+           "test_stream_context_ends_with_an_exception_too",
+           wrapping("stream_context", _left_without_exceptions)),
+    Mutant("stream-context-keeps-the-device", "`stream_context()` brings back the stream alone",
+           "test_stream_context_brings_the_device_back",
+           wrapping("stream_context", lambda original, self, stream:
+                    original(self, None) if stream is None else _KeepsTheDevice(stream))),
+    Mutant("stream-context-on-the-object", "the previous stream is kept on the stream object",
+           "test_two_threads_may_be_in_one_stream",
+           both(faults("stream-context-on-object"), _stream_of_the_module), "K13"),
+    Mutant("native-event", "`record_device_event()` returns the vendor's own event",
+           "test_an_event_is_exactly_a_torch_event", replacing(record_device_event=native_event)),
+    Mutant("native-event-ignored", "and a generic stream ignores it",
+           HANDED, both(faults("native-event-ignored"),
+                        replacing(record_device_event=native_event)), "K1"),
+    Mutant("unrecorded-event", "`record_device_event()` forgets to record the event",
+           "test_an_event_is_complete_when_its_work_is",
+           replacing(record_device_event=_unrecorded)),
+    Mutant("wait-before-record", "an event that is recorded too late stops the stream for ever",
+           "test_stream_wait_event_makes_the_stream_wait",
+           both(faults("wait-before-record-hangs"),
+                replacing(record_device_event=_native_unrecorded,
+                          stream_wait_event=lambda self, stream, event: event.wait(stream))),
+           "K4"),
+    Mutant("event-of-an-idle-stream", "the event is recorded on a stream that has no work",
+           HANDED, replacing(record_device_event=_of_an_idle_stream)),
+    Mutant("event-on-the-current-stream", "`record_device_event(stream)` ignores `stream`",
+           "test_an_event_is_recorded_on_the_stream_given",
+           wrapping("record_device_event", lambda original, self, stream=None: original(self))),
+    Mutant("event-of-device-0", "`record_device_event()` records on device 0",
+           "test_an_event_without_a_stream_is_on_the_current_device",
+           wrapping("record_device_event", _of_device_0)),
+    Mutant("blocking-record", "`record_device_event()` makes the host wait for the device",
+           NO_WAIT, wrapping("record_device_event", _blocking), "K12"),
+    Mutant("no-wait-on-the-device", "`stream_wait_event()` does nothing",
+           "test_stream_wait_event_makes_the_stream_wait",
+           replacing(stream_wait_event=lambda self, stream, event: None)),
+    Mutant("wait-on-the-host", "`stream_wait_event()` makes the host wait",
+           NO_WAIT, wrapping("stream_wait_event", _host_waits), "K12"),
+    Mutant("any-event-will-do", "`stream_wait_event()` takes a vendor's event",
+           "test_stream_wait_event_refuses_what_torch_would_ignore",
+           replacing(stream_wait_event=_waits_for_anything)),
+    Mutant("same-stream-wait-raises", "a stream refuses to wait for its own event",
+           "test_a_stream_may_wait_for_its_own_event", faults("same-stream-wait-raises"), "K5"),
+    Mutant("synchronize-event-at-once", "`synchronize_event()` returns True at once",
+           "test_synchronize_event_waits_until_the_event_is_complete",
+           replacing(synchronize_event=lambda self, event, timeout=None: True)),
+    Mutant("synchronize-event-for-ever", "`synchronize_event()` ignores its timeout",
+           "test_synchronize_event_gives_up_in_time", wrapping("synchronize_event", _for_ever)),
+    Mutant("missed-wakeup", "`event.synchronize()` never returns",
+           "test_the_events_own_synchronize_returns", faults("missed-wakeup"), "K3"),
+    Mutant("missed-wakeup-in-the-platform", "and `synchronize_event()` calls it",
+           "test_synchronize_event_waits_until_the_event_is_complete",
+           both(faults("missed-wakeup"), replacing(synchronize_event=_by_the_event)), "K3"),
+    *(_hidden(name) for name in
+      ("record-event", "wait-event", "query-event", "new-stream", "set-stream", "set-device")),
+    _hidden("allocate", "test_work_is_enqueued_without_a_wait"),
+    _hidden("pin", "test_pinned_memory_that_serves_again_costs_no_wait"),
+    _hidden("copy-to-host", "test_a_copy_to_pinned_memory_does_not_make_the_host_wait"),
+    _missing("record-event", HANDED),
+    _missing("wait-event", HANDED, "AttributeError"),
+    _missing("synchronize-device", "test_synchronize_waits_for_all_streams_of_the_device"),
+    _missing("empty-cache", "test_empty_cache_gives_memory_back", "AssertionError"),
+    _missing("pin", "test_pinned_memory_is_pinned", "NotImplementedError"),
+    Mutant("invisible-comm-stream", "a collective writes from a stream that no event covers",
+           "test_an_event_covers_a_collective_that_was_waited_for",
+           faults("invisible-comm-stream"), "K6"),
+    Mutant("another-backend", "`dist_backend` cannot take the device's tensors",
+           "test_the_backend_gathers_tensors_of_the_device", replacing(dist_backend="gloo")),
+    Mutant("never-capturing", "`is_capturing()` is always false",
+           "test_submit_during_a_capture_is_refused",
+           replacing(is_capturing=lambda self, device=None: False)),
+    Mutant("capturing-anywhere", "`is_capturing()` is true while any thread captures",
+           "test_is_capturing_sees_a_capture_of_this_stream", _capturing_anywhere()),
+]  # fmt: skip
