@@ -58,22 +58,22 @@ class Run:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Keep the report (this object is a plugin of the run)."""
-        ours = session_of(session.config)
-        self.report = ours.report() if ours.rows else None
+        with contextlib.suppress(KeyError):  # no platform was named
+            ours = session_of(session.config)
+            self.report = ours.report() if ours.rows else None
 
 
-def run_suite(*options: str, files: tuple[str, ...] = (), name: str = NAME) -> Run:
+def run_suite(*options: str, files: tuple[str, ...] = (), name: str | None = NAME) -> Run:
     """Run the suite on the platform `name`, which must be installed, in this process."""
     run = Run(options=list(options))
     off = [part for each in _OFF for part in ("-p", f"no:{each}")]
     places = [str(SUITE / file) for file in files] or ["--pyargs", "omni_platforms.conformance"]
     arguments = ["-p", PLUGIN, *off, "-c", os.devnull, f"--rootdir={SUITE}", "-W", "ignore"]
+    named = [] if name is None else ["--omni-platform", name]
     before = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     try:
-        run.status = int(
-            pytest.main([*arguments, "--omni-platform", name, *options, *places], plugins=[run])
-        )
+        run.status = int(pytest.main([*arguments, *named, *options, *places], plugins=[run]))
     finally:
         if before is None:
             del os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"]

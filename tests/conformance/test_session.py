@@ -17,9 +17,11 @@ from tests.conformance.inline import RIGHT, Run, installed, run_suite
 IDENTITY, DEVICES, DECLARED = "test_t0_identity.py", "test_t1_devices.py", "test_declared.py"
 # Quick tests of T0 to T3, none of which starts a process.
 FILES = (IDENTITY, DEVICES, DECLARED)
-DEVICE_COUNT = f"{DEVICES}::test_device_count_counts_usable_devices"
+DEVICE_NAME = f"{DEVICES}::test_device_name_is_the_model"
 # Fails in T1, and nowhere else.
-WRONG_COUNT = RIGHT.replace('"vendor": "acme"', '"vendor": "acme", "device_count": lambda s: 2')
+NO_NAME = RIGHT.replace(
+    '"vendor": "acme"', '"vendor": "acme", "device_name": lambda self, index=0: ""'
+)
 NO_VENDOR = RIGHT.replace('"vendor": "acme"', '"vendor": ""')
 ABSENT = RIGHT.replace("AVAILABLE", "ABSENT").replace(", 1)", ")")
 
@@ -49,13 +51,13 @@ def test_a_right_platform_passes_and_says_what_it_ran_on(tmp_path: Path) -> None
     assert (found.report.platform, found.report.mode.value) == ("acme", "hardware")
     assert found.report.tiers == ("T0", "T1", "T2", "T3")
     assert found.report.versions["torch"]
-    row = next(row for row in found.report.rows if row.id == DEVICE_COUNT)
-    assert row.contract.startswith("`device_count()` is the number of devices")
-    assert row.remedy.startswith("Count what this process may use")
+    row = next(row for row in found.report.rows if row.id == DEVICE_NAME)
+    assert row.contract.startswith("`device_name(index)` is the model's name")
+    assert row.remedy
 
 
 def test_a_failed_tier_blocks_the_next_ones_and_not_its_own(tmp_path: Path) -> None:
-    found = run(tmp_path, WRONG_COUNT)
+    found = run(tmp_path, NO_NAME)
     assert found.status == 1
     assert found.outcomes("T0") == {Outcome.PASSED, Outcome.SKIPPED}
     assert {Outcome.PASSED, Outcome.FAILED} <= found.outcomes("T1")
@@ -66,7 +68,7 @@ def test_a_failed_tier_blocks_the_next_ones_and_not_its_own(tmp_path: Path) -> N
 
 
 def test_later_tiers_run_all_the_same_when_asked_for(tmp_path: Path) -> None:
-    found = run(tmp_path, WRONG_COUNT, "--omni-keep-going")
+    found = run(tmp_path, NO_NAME, "--omni-keep-going")
     assert found.status == 1
     assert Outcome.BLOCKED not in found.outcomes()
 
@@ -88,21 +90,21 @@ def test_without_a_device_only_what_needs_none_runs(tmp_path: Path) -> None:
     found = run(tmp_path, ABSENT)
     assert found.status == 0
     assert found.outcomes() == {Outcome.SKIPPED}
-    assert outcome_of(found, DEVICE_COUNT) == (
+    assert outcome_of(found, DEVICE_NAME) == (
         Outcome.SKIPPED,
         "no device: the host, by another name",
     )
 
 
 def test_a_device_can_be_required(tmp_path: Path) -> None:
-    some = ("-k", "a_device_is_there or usable")
+    some = ("-k", "a_device_is_there or device_name")
     with installed(tmp_path, ABSENT):
         found = run_suite(*some, files=("test_t0_probe.py", DEVICES))
         assert found.status == 0
         found = run_suite("--require-device", *some, files=("test_t0_probe.py", DEVICES))
     assert found.status == 1
     assert outcome_of(found, "test_t0_probe.py::test_a_device_is_there")[0] is Outcome.FAILED
-    assert outcome_of(found, DEVICE_COUNT)[0] is Outcome.BLOCKED
+    assert outcome_of(found, DEVICE_NAME)[0] is Outcome.BLOCKED
 
 
 def test_a_tier_that_is_claimed_and_not_proved_fails_the_run(tmp_path: Path) -> None:
@@ -118,9 +120,9 @@ def test_a_tier_that_is_claimed_and_not_proved_fails_the_run(tmp_path: Path) -> 
 
 
 def test_a_known_failure_is_no_failure_and_blocks_nothing(tmp_path: Path) -> None:
-    found = run(tmp_path, WRONG_COUNT, "--omni-tier", "T0-T3", listed=known(DEVICE_COUNT))
-    assert outcome_of(found, DEVICE_COUNT)[0] is Outcome.KNOWN
-    assert "planted" in outcome_of(found, DEVICE_COUNT)[1]
+    found = run(tmp_path, NO_NAME, "--omni-tier", "T0-T3", listed=known(DEVICE_NAME))
+    assert outcome_of(found, DEVICE_NAME)[0] is Outcome.KNOWN
+    assert "planted" in outcome_of(found, DEVICE_NAME)[1]
     assert Outcome.BLOCKED not in found.outcomes()
     assert found.report is not None
     assert found.report.tier_certified == "T0"
@@ -129,18 +131,18 @@ def test_a_known_failure_is_no_failure_and_blocks_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("source", "listed", "outcome", "why"),
     [
-        (RIGHT, known(DEVICE_COUNT), Outcome.STALE, "it passes"),
-        (WRONG_COUNT, known(DEVICE_COUNT, "KeyError"), Outcome.FAILED, "expects KeyError"),
-        (WRONG_COUNT, known(DEVICE_COUNT, more="until = 2020-02-02"), Outcome.STALE, "2020-02-02"),
-        (WRONG_COUNT, known(DEVICE_COUNT, more="until = 2999-01-01"), Outcome.KNOWN, "2999"),
+        (RIGHT, known(DEVICE_NAME), Outcome.STALE, "it passes"),
+        (NO_NAME, known(DEVICE_NAME, "KeyError"), Outcome.FAILED, "expects KeyError"),
+        (NO_NAME, known(DEVICE_NAME, more="until = 2020-02-02"), Outcome.STALE, "2020-02-02"),
+        (NO_NAME, known(DEVICE_NAME, more="until = 2999-01-01"), Outcome.KNOWN, "2999"),
     ],
 )
 def test_the_list_is_strict_both_ways(
     tmp_path: Path, source: str, listed: str, outcome: Outcome, why: str
 ) -> None:
     found = run(tmp_path, source, "--omni-tier", "T0-T1", listed=listed)
-    assert outcome_of(found, DEVICE_COUNT)[0] is outcome
-    assert why in outcome_of(found, DEVICE_COUNT)[1]
+    assert outcome_of(found, DEVICE_NAME)[0] is outcome
+    assert why in outcome_of(found, DEVICE_NAME)[1]
     assert found.status == (0 if outcome is Outcome.KNOWN else 1)
 
 
@@ -151,6 +153,10 @@ def test_an_entry_for_no_test_of_the_suite_is_refused(tmp_path: Path) -> None:
 
 def test_a_list_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert run(tmp_path, RIGHT, listed="[[known]]\n").status == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_platform_must_be_named() -> None:
+    assert run_suite(files=(IDENTITY,), name=None).status == pytest.ExitCode.USAGE_ERROR
 
 
 # As a command -----------------------------------------------------------------
@@ -179,7 +185,6 @@ def test_the_cpu_is_certified_to_what_it_declares(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "--omni-platform NAME"),
         (("--omni-platform", "nonesuch"), "no plugin offers"),
         (("--omni-platform", "cpu", "-n", "2"), "one process"),
     ],

@@ -62,9 +62,9 @@ def test_methods_keep_the_signatures_of_the_contract(platform: OmniPlatform) -> 
             continue
         wanted = inspect.signature(base).parameters
         found = inspect.signature(getattr(type(platform), name)).parameters
-        for each, parameter in wanted.items():
+        for each, parameter in list(wanted.items())[1:]:
             assert each in found, f"{name}() lacks the argument {each!r}"
             same = (found[each].kind, found[each].default) == (parameter.kind, parameter.default)
             assert same, f"{name}({found[each]}) instead of {name}({parameter})"
-        extra = [p for key, p in found.items() if key not in wanted]
+        extra = [p for key, p in list(found.items())[1:] if key not in wanted]
         assert all(p.default is not p.empty for p in extra), f"{name}() needs more arguments"

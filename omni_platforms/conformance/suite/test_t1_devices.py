@@ -25,19 +25,13 @@ def here() -> torch.device:
 
 
 @remedy("Count what this process may use, after the visibility variable.")
-def test_device_count_counts_usable_devices(rig: Rig, platform: OmniPlatform) -> None:
-    """`device_count()` is the number of devices that this process can put tensors on."""
+def test_devices_are_counted_and_numbered(rig: Rig, platform: OmniPlatform) -> None:
+    """`device_count()` counts the devices that tensors can be put on; `device(n)` names one."""
     count = platform.device_count()
     assert count == (1 if rig.on_cpu else rig.module.device_count())
-    last = torch.ones(1, device=platform.device(count - 1))
-    assert last.item() == 1
-
-
-def test_device_names_torch_devices_by_number(rig: Rig, platform: OmniPlatform) -> None:
-    """`device(index)` is torch's device of the platform's type with that number."""
-    found = [platform.device(index) for index in range(platform.device_count())]
-    wanted = [torch.device("cpu")] if rig.on_cpu else [rig.on(i) for i in range(len(found))]
-    assert found == wanted
+    found = [platform.device(index) for index in range(count)]
+    assert found == ([torch.device("cpu")] if rig.on_cpu else [rig.on(i) for i in range(count)])
+    assert torch.ones(1, device=found[-1]).item() == 1
 
 
 @devices(2)
@@ -80,6 +74,7 @@ def test_each_thread_has_its_own_current_device(accelerator: Rig, platform: Omni
     assert here() == accelerator.on(1)
 
 
+@remedy("Name the device from its properties, by its number.")
 def test_device_name_is_the_model(rig: Rig, platform: OmniPlatform) -> None:
     """`device_name(index)` is the model's name as the vendor's package gives it."""
     for index in range(platform.device_count()):
@@ -139,7 +134,7 @@ def test_profiler_activity_is_one_of_torchs(platform: OmniPlatform) -> None:
     activity = platform.profiler_activity
     assert activity is None or isinstance(activity, torch.profiler.ProfilerActivity)
     on_host = activity is torch.profiler.ProfilerActivity.CPU
-    assert on_host == platform.is_cpu() or activity is None
+    assert on_host == (platform.device_type == "cpu") or activity is None
 
 
 @pytest.fixture

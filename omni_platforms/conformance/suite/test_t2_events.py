@@ -58,15 +58,14 @@ def _hand_over(
 
 
 @remedy(_GENERIC + " Record it after the work, on the stream that does it.")
-def test_a_stream_of_torchs_waits_for_the_event(rig: Rig, platform: OmniPlatform) -> None:
-    """`torch.Stream.wait_event()` makes a stream wait for all that the event covers."""
-    rig.check(lambda: _hand_over(rig, platform, lambda stream, event: stream.wait_event(event)))
-
-
-@remedy("Call stream.wait_event(event) after the check of its type.")
-def test_stream_wait_event_makes_the_stream_wait(rig: Rig, platform: OmniPlatform) -> None:
-    """`stream_wait_event()` makes a stream wait for all that the event covers."""
-    rig.check(lambda: _hand_over(rig, platform, platform.stream_wait_event))
+@pytest.mark.parametrize("way", ["torch.Stream.wait_event", "stream_wait_event"])
+def test_a_stream_waits_for_all_that_an_event_covers(
+    rig: Rig, platform: OmniPlatform, way: str
+) -> None:
+    """A stream that waits for an event sees every byte that was written before its record."""
+    own = platform.stream_wait_event
+    wait = own if way == "stream_wait_event" else lambda stream, event: stream.wait_event(event)
+    rig.check(lambda: _hand_over(rig, platform, wait))
 
 
 @remedy("Keep OmniPlatform.stream_wait_event, which checks the exact type.")
@@ -84,19 +83,12 @@ def test_stream_wait_event_refuses_what_torch_would_ignore(
             platform.stream_wait_event(side, wrong)  # type: ignore[arg-type]
 
 
-@remedy("Record the event inside record_device_event(); an unrecorded one counts as complete.")
-def test_an_event_is_complete_when_its_work_is(rig: Rig, platform: OmniPlatform) -> None:
-    """An event is not complete while work enqueued before it runs, and is complete afterwards."""
-    work = rig.keep_busy()
-    event = recorded(platform)
-    assert not event.query()
-    work.wait()
-    wait_until(event.query, "the event is complete though its work is")
-
-
 @remedy("Record on the stream that is given, and on the current one only without.")
 def test_an_event_is_recorded_on_the_stream_given(rig: Rig, platform: OmniPlatform) -> None:
-    """`record_device_event(stream)` covers that stream's work; without a stream, the current's."""
+    """`record_device_event(stream)` covers that stream's work; without a stream, the current's.
+
+    It is complete when that work is, and not before.
+    """
     side = torch.Stream(device=rig.device)
     rig.keep_busy(side)
     on_side, on_current = recorded(platform, side), recorded(platform)

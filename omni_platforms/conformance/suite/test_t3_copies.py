@@ -53,9 +53,9 @@ def test_a_copy_on_a_side_stream_overtakes_a_busy_one(rig: Rig, platform: OmniPl
     """A copy inside `stream_context(side)` is done while the stream outside is still busy."""
     source = torch.full((4096,), 7.0, device=rig.device)
     target = _pinned_like(platform, source)
-    side = platform.create_side_stream()
     rig.finish()
     work = rig.keep_busy()
+    side = platform.create_side_stream()
     with platform.stream_context(side):
         target.copy_(source, non_blocking=True)
         event = platform.record_device_event()
@@ -63,6 +63,27 @@ def test_a_copy_on_a_side_stream_overtakes_a_busy_one(rig: Rig, platform: OmniPl
     wait_until(event.query, "the copy is done")
     assert not work.done()
     assert target.eq(7).all()
+
+
+@remedy("Pin the memory: torch copies to ordinary memory with a wait of the host.")
+@pytest.mark.parametrize("kind", ["pinned_empty", "register_host_memory"])
+def test_a_copy_to_pinned_memory_does_not_make_the_host_wait(
+    accelerator: Rig, platform: OmniPlatform, kind: str
+) -> None:
+    """`copy_(..., non_blocking=True)` into pinned or registered memory does not block."""
+    source = torch.ones(1 << 20, dtype=torch.uint8, device=accelerator.device)
+    registered = None
+    if kind == "pinned_empty":
+        target = platform.pinned_empty(source.shape, source.dtype)
+    else:
+        registered = platform.register_host_memory(bytearray(source.nbytes))
+        target = None if registered is None else registered.tensor
+    if target is None:
+        pytest.skip(f"{kind}() is not declared")
+    assert not accelerator.waits(lambda: target.copy_(source, non_blocking=True))
+    accelerator.finish()
+    if registered is not None:
+        registered.close()
 
 
 @remedy("The runtime reads the source after the call returned: keep it, or stage it.")

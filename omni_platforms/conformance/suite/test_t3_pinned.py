@@ -22,33 +22,19 @@ def pinned(platform: OmniPlatform, numbers: int = NUMBERS) -> torch.Tensor:
     return memory
 
 
-@remedy("Give shape and dtype to torch.empty(..., pin_memory=True).")
+@remedy("Do not fall back to ordinary memory without a word: do not declare pinned_memory then.")
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((3, 5), torch.float32), ((0,), torch.int64), ((), torch.bfloat16)]
 )
-def test_pinned_memory_has_the_shape_and_type_asked_for(
+def test_pinned_memory_is_pinned_and_as_asked_for(
     rig: Rig, platform: OmniPlatform, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    """`pinned_empty(shape, dtype)` is a contiguous host tensor of that shape and type."""
+    """`pinned_empty(shape, dtype)` is a contiguous host tensor like that; torch sees it pinned."""
     found = platform.pinned_empty(shape, dtype)
     assert found is not None
     assert (tuple(found.shape), found.dtype, found.device.type) == (shape, dtype, "cpu")
     assert found.is_contiguous()
-
-
-@remedy("Do not fall back to ordinary memory without a word: do not declare pinned_memory then.")
-def test_pinned_memory_is_pinned(rig: Rig, platform: OmniPlatform) -> None:
-    """torch sees memory of `pinned_empty()` as pinned."""
-    assert pinned(platform).is_pinned()
-
-
-@remedy("Pin the memory: torch copies to ordinary memory with a wait of the host.")
-def test_a_copy_to_pinned_memory_does_not_make_the_host_wait(
-    rig: Rig, platform: OmniPlatform
-) -> None:
-    """`copy_(..., non_blocking=True)` into pinned memory returns while the device is busy."""
-    source, target = torch.ones(NUMBERS, device=rig.device), pinned(platform)
-    assert not rig.waits(lambda: target.copy_(source, non_blocking=True))
+    assert found.is_pinned() or found.numel() == 0
 
 
 @remedy("Serve it from a cache: pinning under load stops some devices.")
@@ -101,7 +87,7 @@ def _held(rig: Rig, platform: OmniPlatform) -> int:
 
 
 @remedy("Say what the allocator takes: torch's rounds up to a power of two.")
-@pytest.mark.parametrize("nbytes", [3000, (3 << 20) + 1])
+@pytest.mark.parametrize("nbytes", [5000, (3 << 20) + 1])
 def test_pinned_allocation_bytes_is_what_is_taken(
     rig: Rig, platform: OmniPlatform, nbytes: int
 ) -> None:
@@ -118,7 +104,7 @@ def test_pinned_allocation_bytes_is_what_is_taken(
 
 def test_pinned_allocation_bytes_holds_the_allocation(platform: OmniPlatform) -> None:
     """`pinned_allocation_bytes(n)` is at least n, grows with n, and is 0 for nothing."""
-    sizes = [0, 1, 2, 3, 4095, 4096, 4097, 10**6, 1 << 30]
+    sizes = [0, 1, 2, 3, 4095, 4096, 4097, 10**6, 1 << 30, 5 << 30]
     said = [platform.pinned_allocation_bytes(size) for size in sizes]
     assert said[0] == 0
     assert all(taken >= size for taken, size in zip(said, sizes, strict=True))

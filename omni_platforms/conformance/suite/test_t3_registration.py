@@ -51,16 +51,6 @@ def test_registered_memory_is_pinned_until_closed(rig: Rig, platform: OmniPlatfo
     assert seen == [False, True, False]
 
 
-def test_a_copy_to_registered_memory_does_not_make_the_host_wait(
-    rig: Rig, platform: OmniPlatform
-) -> None:
-    """`copy_(..., non_blocking=True)` into registered memory returns while the device is busy."""
-    source = torch.ones(NBYTES, dtype=torch.uint8, device=rig.device)
-    with registered(platform, bytearray(NBYTES)) as memory:
-        assert not rig.waits(lambda: memory.tensor.copy_(source, non_blocking=True))
-        rig.finish()
-
-
 @remedy("Unregister once, and remember that it was done.")
 def test_memory_is_unregistered_once(rig: Rig, platform: OmniPlatform) -> None:
     """`close()` twice is as good as once; the same memory can be registered again and again."""

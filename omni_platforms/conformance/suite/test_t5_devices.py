@@ -14,21 +14,27 @@ from omni_platforms.platform.interface import OmniPlatform
 pytestmark = [tier("T5"), devices(2)]
 
 
-@needs(Capability.DEVICE_EVENTS)
+@needs(Capability.DEVICE_EVENTS, Capability.PINNED_MEMORY)
 @remedy("Record on the stream's own device; make the event for that device.")
 def test_an_event_orders_a_stream_of_another_device(rig: Rig, platform: OmniPlatform) -> None:
-    """A stream of device 1 waits for an event of device 0, and sees what was written there."""
+    """A stream of device 1 waits for an event of device 0, and sees what was written there.
+
+    By way of pinned memory: torch orders a copy between two devices by itself.
+    """
 
     def scenario() -> None:
+        between = platform.pinned_empty((4096,), torch.float32)
+        assert between is not None
         source = torch.zeros(4096, device=rig.on(0))
         rig.keep_busy()
         source.fill_(7)
+        between.fill_(9).copy_(source, non_blocking=True)
         event = platform.record_device_event(torch.accelerator.current_stream(0))
         assert event is not None
         side = torch.Stream(device=rig.on(1))
         platform.stream_wait_event(side, event)
         with rig.entered(side):
-            copy = source.to(rig.on(1), non_blocking=True)
+            copy = between.to(rig.on(1), non_blocking=True)
         side.synchronize()
         rig.finish()
         assert copy.eq(7).all()

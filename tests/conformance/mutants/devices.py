@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.interface import MemoryInfo
 from omni_platforms.platform.interface import OmniPlatform as P
-from tests.conformance.mutants.mutant import Mutant, Place, Plant, faults, replacing, wrapping
+from tests.conformance.mutants.mutant import Mutant, Place, Plant, both, faults, replacing, wrapping
 
 MIB = 1 << 20
 
@@ -53,6 +54,23 @@ def _one_device_for_all_threads() -> Plant:
             yield
 
     return plant
+
+
+def _inherited() -> Plant:
+    """Threads that have not set a device are told the one that was set last by any thread."""
+    mine, last = threading.local(), [0]
+
+    def set_device(original: Any, self: P, device: Any) -> None:
+        original(self, device)
+        mine.set, last[0] = True, self.resolve_device(device).index
+
+    def current_device(original: Any, self: P) -> torch.device:
+        if hasattr(mine, "set") or threading.current_thread() is threading.main_thread():
+            found: torch.device = original(self)
+            return found
+        return torch.device(self.device_type, last[0])
+
+    return both(wrapping("set_device", set_device), wrapping("current_device", current_device))
 
 
 def _swapped(original: Any, self: P, device: Any = None) -> MemoryInfo:
@@ -100,6 +118,11 @@ MUTANTS = [
             self.resolve_device(index).index)),
     ),
     Mutant(
+        "capabilities-that-can-change", "`capabilities` is a set that anybody can change",
+        "test_capabilities_are_declared_as_such",
+        lambda place: replacing(capabilities=set(place.platform.capabilities))(place),
+    ),
+    Mutant(
         "capability-claimed", "declares `sync_debug`, which answers None",
         "test_a_primitive_answers_if_and_only_if_it_is_declared",
         _capabilities(add={Capability.SYNC_DEBUG}),
@@ -116,12 +139,17 @@ MUTANTS = [
     ),
     Mutant(
         "one-device-too-many", "`device_count()` counts one more",
-        "test_device_count_counts_usable_devices",
+        "test_devices_are_counted_and_numbered",
         wrapping("device_count", lambda original, self: original(self) + 1),
     ),
     Mutant(
+        "one-device-too-few", "`device_count()` counts one less",
+        "test_devices_are_counted_and_numbered",
+        wrapping("device_count", lambda original, self: original(self) - 1),
+    ),
+    Mutant(
         "device-ignores-its-index", "`device(index)` is device 0",
-        "test_device_names_torch_devices_by_number",
+        "test_devices_are_counted_and_numbered",
         wrapping("device", lambda original, self, index=0: original(self, 0)),
     ),
     Mutant(
@@ -134,6 +162,12 @@ MUTANTS = [
         replacing(set_device=lambda self, device: None), "K9",
     ),
     Mutant(
+        "no-way-back-to-device-0", "`set_device(0)` does nothing",
+        "test_set_device_changes_the_current_device",
+        wrapping("set_device", lambda original, self, device: (
+            original(self, device) if self.resolve_device(device).index else None)), "K9",
+    ),
+    Mutant(
         "current-device-remembered", "`current_device()` is what it was at the first call",
         "test_current_device_follows_whoever_changes_it", _remember_device(),
     ),
@@ -141,6 +175,15 @@ MUTANTS = [
         "always-the-current-device", "`is_current_device()` is always true",
         "test_current_device_follows_whoever_changes_it",
         replacing(is_current_device=lambda self, device: True),
+    ),
+    Mutant(
+        "never-the-current-device", "`is_current_device()` is always false",
+        "test_current_device_follows_whoever_changes_it",
+        replacing(is_current_device=lambda self, device: False),
+    ),
+    Mutant(
+        "new-threads-inherit-the-device", "a new thread is said to be on its creator's device",
+        "test_each_thread_has_its_own_current_device", _inherited(), "K9",
     ),
     Mutant(
         "one-current-device-for-all-threads", "the platform keeps one current device a process",
@@ -180,6 +223,12 @@ MUTANTS = [
         "test_memory_info_is_in_bytes",
         wrapping("memory_info", lambda original, self, device=None: MemoryInfo(
             *(part // MIB for part in original(self, device)))),
+    ),
+    Mutant(
+        "twice-the-total", "`memory_info()` says twice the memory that there is",
+        "test_memory_info_is_in_bytes",
+        wrapping("memory_info", lambda original, self, device=None: MemoryInfo(
+            original(self, device).free, 2 * original(self, device).total)),
     ),
     Mutant(
         "free-above-total", "`memory_info()` has free and total the wrong way round",

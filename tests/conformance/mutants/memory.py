@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -15,6 +15,7 @@ from omni_platforms.platform.interface import OmniPlatform as P
 from omni_platforms.platform.registration import RegisteredHostMemory, as_byte_tensor
 from tests.conformance.mutants.mutant import Mutant, Place, Plant, faults, replacing, wrapping
 
+_POOLED = 1 << 20
 UNDER_A_COPY = "test_pinned_memory_is_not_reused_under_a_copy"
 
 
@@ -27,13 +28,13 @@ def _bytes_only(original: Any, self: P, shape: Any, dtype: Any) -> torch.Tensor:
     return made
 
 
-def _own_pool(reuse_at_once: bool) -> Plant:
-    """A pool of the platform's own, whose blocks serve again without a look at the device."""
+def _one_buffer(largest: int) -> Plant:
+    """Memory of up to `largest` bytes is one and the same for each size."""
     blocks: dict[int, torch.Tensor] = {}
 
     def pinned(original: Any, self: P, shape: Any, dtype: Any) -> torch.Tensor:
         size = torch.Size(shape).numel() * dtype.itemsize
-        if size not in blocks or not reuse_at_once:
+        if size not in blocks or size > largest:
             blocks[size] = original(self, (size,), torch.uint8)
         return blocks[size].detach().view(dtype).reshape(shape)
 
@@ -48,6 +49,9 @@ class _CarelessPool:
 
     def __call__(self, original: Any, owner: P, shape: Any, dtype: Any) -> torch.Tensor:
         size = torch.Size(shape).numel() * dtype.itemsize
+        if size != _POOLED:
+            made: torch.Tensor = original(owner, shape, dtype)
+            return made
         free = self._free.setdefault(size, [])
         block = free.pop() if free else original(owner, (size,), torch.uint8)
         made = block.detach().view(dtype).reshape(shape)
@@ -60,6 +64,28 @@ def _registers_a_copy(original: Any, self: P, buffer: Any) -> Any:
         buffer if isinstance(buffer, torch.Tensor) else torch.frombuffer(buffer, dtype=torch.uint8)
     )
     return original(self, view.clone())
+
+
+def _tensor_is_a_copy(original: Any, self: P, buffer: Any) -> Any:
+    made = original(self, buffer)
+    copy = self.pinned_empty(tuple(made.tensor.shape), torch.uint8)
+    assert copy is not None
+    made._tensor = copy.copy_(made.tensor)
+    return made
+
+
+def _late() -> Plant:
+    waiting: list[Callable[[], None]] = []
+
+    def register(original: Any, self: P, buffer: Any) -> Any:
+        while waiting:
+            waiting.pop()()
+        made = original(self, buffer)
+        once = made._unregister
+        made._unregister = lambda: waiting.append(once)
+        return made
+
+    return wrapping("register_host_memory", register)
 
 
 def _never_unregisters(original: Any, self: P, buffer: Any) -> Any:
@@ -126,14 +152,19 @@ def _counts_nothing(place: Place) -> Iterator[None]:
 
 MUTANTS = [
     Mutant("pinned-type-ignored", "`pinned_empty()` ignores `dtype`",
-           "test_pinned_memory_has_the_shape_and_type_asked_for",
+           "test_pinned_memory_is_pinned_and_as_asked_for",
            wrapping("pinned_empty", _bytes_only)),
+    Mutant("pinned-numbers-are-lists", "`pinned_empty(())` has one dimension",
+           "test_pinned_memory_is_pinned_and_as_asked_for",
+           wrapping("pinned_empty", lambda original, self, shape, dtype:
+                    original(self, shape or (1,), dtype))),
     Mutant("pageable-pinned-memory", "`pinned_empty()` returns ordinary memory",
-           "test_pinned_memory_is_pinned", replacing(pinned_empty=_pageable), "K8"),
+           "test_pinned_memory_is_pinned_and_as_asked_for",
+           replacing(pinned_empty=_pageable), "K8"),
     Mutant("no-pin", "the device does not pin what it was asked to pin",
-           "test_pinned_memory_is_pinned", faults("no-pin"), "K8"),
+           "test_pinned_memory_is_pinned_and_as_asked_for", faults("no-pin"), "K8"),
     Mutant("pin-raises", "pinning raises RuntimeError",
-           "test_pinned_memory_is_pinned", faults("pin-raises"), "K8"),
+           "test_pinned_memory_is_pinned_and_as_asked_for", faults("pin-raises"), "K8"),
     Mutant("pin-rounds-up", "pinned memory takes twice what the platform says",
            "test_pinned_allocation_bytes_is_what_is_taken", faults("pin-rounds-up"), "K8"),
     Mutant("pinned-bytes-not-rounded", "`pinned_allocation_bytes(n)` is n",
@@ -143,8 +174,14 @@ MUTANTS = [
            "test_pinned_allocation_bytes_holds_the_allocation",
            wrapping("pinned_allocation_bytes", lambda original, self, nbytes:
                     original(self, nbytes) // 1024)),
+    Mutant("pinned-bytes-of-32-bits", "`pinned_allocation_bytes()` ends at 2 GiB",
+           "test_pinned_allocation_bytes_holds_the_allocation",
+           wrapping("pinned_allocation_bytes", lambda original, self, nbytes:
+                    min(original(self, nbytes), 2**31 - 1))),
     Mutant("one-pinned-buffer", "`pinned_empty()` hands out one buffer again and again",
-           "test_pinned_memory_belongs_to_one_owner", _own_pool(reuse_at_once=True)),
+           "test_pinned_memory_belongs_to_one_owner", _one_buffer(largest=1 << 40)),
+    Mutant("one-small-pinned-buffer", "`pinned_empty()` of a page or less is one buffer",
+           "test_pinned_memory_belongs_to_one_owner", _one_buffer(largest=4096)),
     Mutant("careless-pinned-pool", "pinned memory serves again while a copy uses it",
            UNDER_A_COPY, lambda place: wrapping("pinned_empty", _CarelessPool())(place)),
     Mutant("stats-that-stand-still", "`host_memory_stats()` is zero throughout",
@@ -160,6 +197,11 @@ MUTANTS = [
     Mutant("registers-a-copy", "`register_host_memory()` registers a copy of the memory",
            "test_the_device_writes_into_the_very_memory",
            wrapping("register_host_memory", _registers_a_copy)),
+    Mutant("tensor-is-a-copy", "`.tensor` is pinned memory beside the memory that was registered",
+           "test_the_device_writes_into_the_very_memory",
+           wrapping("register_host_memory", _tensor_is_a_copy)),
+    Mutant("unregistered-late", "`close()` leaves the memory registered until the next one is",
+           "test_registered_memory_is_pinned_until_closed", _late()),
     Mutant("registration-pretended", "`register_host_memory()` registers nothing",
            "test_registered_memory_is_pinned_until_closed",
            replacing(register_host_memory=_pretends)),

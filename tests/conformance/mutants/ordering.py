@@ -21,7 +21,7 @@ from tests.conformance.mutants.mutant import (
     wrapping,
 )
 
-HANDED = "test_a_stream_of_torchs_waits_for_the_event"
+HANDED = "test_a_stream_waits_for_all_that_an_event_covers"
 NO_WAIT = "test_a_primitive_does_not_make_the_host_wait"
 
 
@@ -70,6 +70,24 @@ def _left_current(original: Any, self: P, device: Any = None, *, priority: int =
     stream = original(self, device, priority=priority)
     torch.accelerator.set_stream(stream)
     return stream
+
+
+def _behind(original: Any, self: P, device: Any = None, *, priority: int = 0) -> Any:
+    stream = original(self, device, priority=priority)
+    stream.wait_event(torch.accelerator.current_stream(stream.device.index).record_event())
+    return stream
+
+
+def _takes_native_ones(original: Any, self: Any, stream: Any, event: Any) -> None:
+    if type(event) is self._module.Event:
+        event.wait(stream)
+    else:
+        original(self, stream, event)
+
+
+def _only_checks(original: Any, self: P, stream: Any, event: Any) -> None:
+    if type(event) is not torch.Event:
+        original(self, stream, event)
 
 
 @contextlib.contextmanager
@@ -176,6 +194,9 @@ MUTANTS = [
     Mutant("stream-context-does-nothing", "`stream_context()` does not make the stream current",
            "test_stream_context_makes_the_stream_current",
            replacing(stream_context=lambda self, stream: contextlib.nullcontext())),
+    Mutant("stream-context-of-none", "`stream_context(None)` raises",
+           "test_stream_context_makes_the_stream_current",
+           replacing(stream_context=lambda self, stream: StreamContext(stream))),
     Mutant("stream-context-never-left", "`stream_context()` does not bring the stream back",
            "test_stream_context_makes_the_stream_current", wrapping("stream_context", _never_left)),
     Mutant("stream-context-stuck-by-an-error", "after an exception its stream stays current",
@@ -190,14 +211,18 @@ MUTANTS = [
            both(faults("stream-context-on-object"), _stream_of_the_module), "K13"),
     Mutant("native-event", "`record_device_event()` returns the vendor's own event",
            "test_an_event_is_exactly_a_torch_event", replacing(record_device_event=native_event)),
+    Mutant("native-event-taken", "and `stream_wait_event()` takes it",
+           "test_an_event_is_exactly_a_torch_event",
+           both(replacing(record_device_event=native_event),
+                wrapping("stream_wait_event", _takes_native_ones))),
     Mutant("native-event-ignored", "and a generic stream ignores it",
            HANDED, both(faults("native-event-ignored"),
                         replacing(record_device_event=native_event)), "K1"),
     Mutant("unrecorded-event", "`record_device_event()` forgets to record the event",
-           "test_an_event_is_complete_when_its_work_is",
+           "test_an_event_is_recorded_on_the_stream_given",
            replacing(record_device_event=_unrecorded)),
     Mutant("wait-before-record", "an event that is recorded too late stops the stream for ever",
-           "test_stream_wait_event_makes_the_stream_wait",
+           HANDED,
            both(faults("wait-before-record-hangs"),
                 replacing(record_device_event=_native_unrecorded,
                           stream_wait_event=lambda self, stream, event: event.wait(stream))),
@@ -213,8 +238,14 @@ MUTANTS = [
     Mutant("blocking-record", "`record_device_event()` makes the host wait for the device",
            NO_WAIT, wrapping("record_device_event", _blocking), "K12"),
     Mutant("no-wait-on-the-device", "`stream_wait_event()` does nothing",
-           "test_stream_wait_event_makes_the_stream_wait",
+           HANDED,
            replacing(stream_wait_event=lambda self, stream, event: None)),
+    Mutant("no-wait-after-the-check", "`stream_wait_event()` checks the type and does nothing",
+           HANDED, wrapping("stream_wait_event", _only_checks)),
+    Mutant("no-wait-across-devices", "`stream_wait_event()` ignores events of other devices",
+           "test_an_event_orders_a_stream_of_another_device",
+           wrapping("stream_wait_event", lambda original, self, stream, event:
+                    original(self, stream, event) if event.device == stream.device else None)),
     Mutant("wait-on-the-host", "`stream_wait_event()` makes the host wait",
            NO_WAIT, wrapping("stream_wait_event", _host_waits), "K12"),
     Mutant("any-event-will-do", "`stream_wait_event()` takes a vendor's event",
@@ -225,6 +256,13 @@ MUTANTS = [
     Mutant("synchronize-event-at-once", "`synchronize_event()` returns True at once",
            "test_synchronize_event_waits_until_the_event_is_complete",
            replacing(synchronize_event=lambda self, event, timeout=None: True)),
+    Mutant("synchronize-event-without-a-limit", "`synchronize_event()` waits only with a timeout",
+           "test_synchronize_event_waits_until_the_event_is_complete",
+           wrapping("synchronize_event", lambda original, self, event, timeout=None:
+                    True if timeout is None else original(self, event, timeout))),
+    Mutant("side-stream-behind-the-current-one", "a side stream waits for what the current one has",
+           "test_a_copy_on_a_side_stream_overtakes_a_busy_one",
+           wrapping("create_side_stream", _behind)),
     Mutant("synchronize-event-for-ever", "`synchronize_event()` ignores its timeout",
            "test_synchronize_event_gives_up_in_time", wrapping("synchronize_event", _for_ever)),
     Mutant("missed-wakeup", "`event.synchronize()` never returns",
@@ -241,7 +279,7 @@ MUTANTS = [
     _missing("wait-event", HANDED, "AttributeError"),
     _missing("synchronize-device", "test_synchronize_waits_for_all_streams_of_the_device"),
     _missing("empty-cache", "test_empty_cache_gives_memory_back", "AssertionError"),
-    _missing("pin", "test_pinned_memory_is_pinned", "NotImplementedError"),
+    _missing("pin", "test_pinned_memory_is_pinned_and_as_asked_for", "NotImplementedError"),
     Mutant("invisible-comm-stream", "a collective writes from a stream that no event covers",
            "test_an_event_covers_a_collective_that_was_waited_for",
            faults("invisible-comm-stream"), "K6"),

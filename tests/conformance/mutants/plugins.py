@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.conformance.inline import NAME, installed
+from tests.conformance.inline import RIGHT as PLAIN
 from tests.conformance.mutants.mutant import Mutant, Place, Plant
-from tests.fake_plugins import write_plugin
 
-NAME = "acme"
-_numbers = itertools.count()
-
-RIGHT = f"""
-from omni_platforms.platform import Probe, ProbeStatus, hookimpl
-
-@hookimpl
-def omni_platforms_probe():
-    return Probe({NAME!r}, ProbeStatus.AVAILABLE, "the host, by another name", 1)
-
-@hookimpl
-def omni_platforms_create(name):
-    if name != {NAME!r}:
-        return None
-    from omni_platforms.platform.cpu import CpuPlatform
-    return type("Acme", (CpuPlatform,), {{"name": {NAME!r}, "vendor": "acme"}})()
+VARIABLE = "ACME_VISIBLE_DEVICES"
+_HIDES = f"""
+    import os
+    if os.environ.get({VARIABLE!r}, "0") != "0":
+        return Probe({NAME!r}, ProbeStatus.ABSENT, "hidden by {VARIABLE}")
 """
-
-
-@contextlib.contextmanager
-def installed(source: str) -> Iterator[None]:
-    """Let a distribution with this plugin be installed, here and in child processes."""
-    with tempfile.TemporaryDirectory(prefix="omni-mutant-") as folder:
-        write_plugin(Path(folder), NAME, source, distribution=f"acme_{next(_numbers)}")
-        sys.path.insert(0, folder)
-        try:
-            yield
-        finally:
-            sys.path.remove(folder)
+RIGHT = PLAIN.replace(
+    "def omni_platforms_probe():\n", f"def omni_platforms_probe():{_HIDES}"
+).replace('"acme"}', f'"acme", "device_control_env_var": {VARIABLE!r}}}')
+"""The plugin without a fault: a host by another name, which a variable can hide."""
 
 
 def probing(code: str) -> Plant:
@@ -54,8 +34,10 @@ def probing(code: str) -> Plant:
 def planted(source: str) -> Plant:
     """Return a plant of a plugin with this source; there is no device to plant anything in."""
 
-    def plant(place: Place | None) -> contextlib.AbstractContextManager[None]:
-        return installed(source)
+    @contextlib.contextmanager
+    def plant(place: Place | None) -> Iterator[None]:
+        with tempfile.TemporaryDirectory() as folder, installed(Path(folder), source):
+            yield
 
     return plant
 
@@ -84,6 +66,8 @@ MUTANTS = [
     Mutant("probe-creates-a-context", "after the probe a forked child cannot use the device",
            "test_a_fork_after_the_probe_can_use_the_device",
            probing("import os; os.register_at_fork(after_in_child=lambda: os._exit(70))")),
+    Mutant("probe-blind-to-the-variable", "the probe counts devices that the variable hides",
+           "test_the_probe_heeds_the_visibility_variable", planted(RIGHT.replace(_HIDES, "\n"))),
     Mutant("creates-every-name", "`omni_platforms_create()` makes every name's platform",
            "test_the_create_hook_makes_its_own_name_only",
            planted(RIGHT.replace(f"if name != {NAME!r}", "if False"))),

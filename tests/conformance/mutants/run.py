@@ -9,56 +9,25 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from omni_platforms.conformance import suite
-from omni_platforms.conformance.plugin import NAME as PLUGIN
-from omni_platforms.conformance.plugin import session_of
 from omni_platforms.conformance.record import FAILURES, Row
+from tests.conformance import inline
+from tests.conformance.mutants.mutant import Place
 
-_SUITE = Path(str(suite.__file__)).parent
-_ROOT = Path(__file__).parents[3]
-# Most of what a run of pytest costs is what it does besides; the rows say everything here.
-_OFF = (
-    "cacheprovider", "terminal", "junitxml", "pastebin", "doctest", "unittest", "logging",
-    "faulthandler", "unraisableexception", "threadexception", "setuponly", "setupplan", "stepwise",
-    "legacypath", "debugging", "capture",
-)  # fmt: skip
 # It starts processes of its own, which no mutant of this process reaches.
 _NEVER = "test_two_ranks_on_two_devices_reduce_and_gather"
 _PROBE = "test_t0_probe.py"
 
 
-class Rows:
-    """Takes the rows of a run."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Keep the rows."""
-        with contextlib.suppress(KeyError):
-            self.rows = session_of(session.config).rows
-
-
 def run_suite(name: str, files: list[str], only: str | None, fork: bool) -> list[Row]:
     """Run the suite, or one test of it, on the platform `name` in this process."""
-    rows = Rows()
     unwanted = [_NEVER] if fork else [_NEVER, "test_a_fork_after"]
     wanted = "not (" + " or ".join(unwanted) + ")" if only is None else only
-    arguments = [
-        "-p", PLUGIN, *(part for name in _OFF for part in ("-p", f"no:{name}")), "-c", os.devnull,
-        f"--rootdir={_ROOT}", "-W", "ignore", "--omni-platform", name, "--omni-keep-going",
-        "--omni-tier", "T0-T5", "-k", wanted, *(str(_SUITE / file) for file in files),
-    ]  # fmt: skip
-    pytest.main(arguments, plugins=[rows])
-    return rows.rows
+    run = inline.run_suite("--omni-keep-going", "-k", wanted, files=tuple(files), name=name)
+    return [] if run.report is None else list(run.report.rows)
 
 
 def caught(rows: list[Row]) -> list[str]:
@@ -71,23 +40,32 @@ def caught(rows: list[Row]) -> list[str]:
 def results(target: str, whole: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield, for no mutant and for each, how many rows there were and which tests failed."""
     from tests.conformance.mutants.catalogue import MUTANTS, tests_of_the_suite
-    from tests.conformance.mutants.plugins import NAME, RIGHT, installed
+    from tests.conformance.mutants.plugins import RIGHT, planted
 
     files = tests_of_the_suite()
     probing = target == "plugin"
-    name = NAME if probing else target
+    name = inline.NAME if probing else target
     mine = [_PROBE] if probing else sorted(set(files.values()) - {_PROBE})
     place = None if probing else _place(target)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     gc.freeze()
-    with installed(RIGHT) if probing else contextlib.nullcontext():
+    with planted(RIGHT)(place) if probing else contextlib.nullcontext():
         yield "", _summary(run_suite(name, mine, None, fork=True))
     for mutant in [m for m in MUTANTS if m.target == target]:
         only = None if whole else mutant.caught_by
         needed = mine if whole else [files[mutant.caught_by]]
-        with mutant.plant(place):  # type: ignore[arg-type]
+        with mutant.plant(place), _cleaned(place):  # type: ignore[arg-type]
             rows = run_suite(name, needed, only, fork="fork" in mutant.caught_by)
         yield mutant.name, _summary(rows)
+
+
+@contextlib.contextmanager
+def _cleaned(place: Place | None) -> Iterator[None]:
+    """Leave nothing of a mutant behind that the next one would be blamed for."""
+    yield
+    if place is not None:
+        place.simulation.reset()
+        for block in place.simulation.runtime.pinned.registered():
+            place.simulation.runtime.pinned.unregister(block.pointer)
 
 
 def _summary(rows: list[Row]) -> dict[str, Any]:
@@ -97,7 +75,6 @@ def _summary(rows: list[Row]) -> dict[str, Any]:
 
 def _place(target: str) -> Any:
     from omni_platforms.conformance.subject import find_subject
-    from tests.conformance.mutants.mutant import Place
 
     subject = find_subject(target)
     platform = subject.platform
