@@ -30,6 +30,7 @@ _COMMANDS = (
         "Run the conformance suite over one platform.",
     ),
     LazyCommand("diff", "omni_platforms.cli.diff:diff", "Compare two conformance reports."),
+    LazyCommand("new", "omni_platforms.cli.new:new", "Write the package of a new plugin."),
 )
 
 

@@ -63,11 +63,12 @@ def headline(report: Report) -> str:
 
 
 def where(report: Report) -> str:
-    """Return what the report's platform ran on, and that it was simulated where it was."""
-    device = report.device or "no device"
+    """Return what it ran on: hardware, a simulated device, or no device at all."""
+    if not report.device:
+        return "no device"
     count = f"{report.device_count} x " if report.device_count > 1 else ""
     kind = "a simulated device" if report.mode is Mode.SIMULATED else "hardware"
-    return f"{kind} ({count}{device})"
+    return f"{kind} ({count}{report.device})"
 
 
 def verdict(report: Report) -> str:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.fake_plugins import clean_environment, good
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.environments import ROOT, Environment, build_wheel
+from tests.fake_plugins import good
 
 
 @pytest.fixture(scope="module")
 def core_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=90)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -68,40 +60,6 @@ def test_the_core_never_replaces_a_vendors_torch(core_wheel: Path) -> None:
     plain = [line for line in required if "extra ==" not in line]
     assert [line for line in plain if line.startswith("torch")] == ["torch>=2.7"]
     assert not any("==" in line or "<" in line for line in plain)
-
-
-class Environment:
-    """A virtual environment that borrows this one's dependencies, but not our package."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
-        subprocess.run(make, check=True, timeout=60)
-
-    def pip(self, *arguments: str) -> None:
-        python = str(self.folder / "bin" / "python")
-        command = [sys.executable, "-m", "pip", "--python", python, *arguments]
-        subprocess.run(command, check=True, capture_output=True, timeout=90)
-
-    def install(self, wheel: Path, *options: str) -> None:
-        self.pip("install", "--no-index", "--no-deps", *options, str(wheel))
-
-    def run(self, *arguments: str) -> str:
-        # Below the environment's own folder on the path, so that its own install wins.
-        dependencies = Path(sysconfig.get_paths()["purelib"])
-        done = subprocess.run(
-            [str(self.folder / "bin" / "omni-platforms"), *arguments],
-            env=clean_environment(self._own(), dependencies),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def _own(self) -> Path:
-        (site,) = self.folder.glob("lib/python*/site-packages")
-        return site
 
 
 @pytest.mark.parametrize("core_first", [True, False])

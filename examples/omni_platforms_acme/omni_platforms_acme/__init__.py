@@ -1,0 +1,1 @@
+"""Acme devices for omni-platforms."""
