@@ -3,8 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# On a vendor's machine, TORCH=system keeps the torch that the vendor installed.
+TORCH ?= constraints
 
-.PHONY: demo test test-slow check clean
+SIMULATED := npu xpu musa sim
+HARDWARE := cuda rocm npu xpu musa
+CONFORM := $(BIN)/omni-platforms conform
+
+.PHONY: demo test test-slow check clean conform conform-cpu example
+.PHONY: $(SIMULATED:%=conform-%) $(HARDWARE:%=hardware-%)
 
 demo: $(READY)
 	$(BIN)/omni-platforms demo
@@ -17,6 +24,28 @@ test-slow: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group models
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
+# The conformance suite: what needs no hardware, each device by itself, and each vendor's hardware.
+conform: conform-cpu $(SIMULATED:%=conform-%)
+
+conform-cpu: $(READY)
+	$(CONFORM) cpu --report reports/cpu
+
+$(SIMULATED:%=conform-%): conform-%: $(READY)
+	$(CONFORM) $* --simulate --report reports/$*-simulated
+
+$(HARDWARE:%=hardware-%): hardware-%: $(READY)
+	$(CONFORM) $* --require-device --report reports/$*
+
+# A plugin from its wheel, beside the core's wheel, in a fresh environment outside the checkout.
+example: $(READY)
+	rm -rf build/example && mkdir -p build/example
+	$(BIN)/python -m hatchling build -t wheel -d build/example
+	cd examples/omni_platforms_acme && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/build/example
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder/venv" \
+		&& "$$folder/venv/bin/python" -m pip install --quiet --constraint constraints.txt \
+			"$$(echo build/example/omni_platforms-*.whl)[conformance]" build/example/omni_platforms_acme-*.whl \
+		&& (cd "$$folder" && venv/bin/omni-platforms conform acme --simulate --report $(CURDIR)/reports/acme)
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -26,11 +55,17 @@ check: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "Python 3.10 or newer is needed; name one with: make PYTHON=python3.12"; exit 1; }
+ifeq ($(TORCH),system)
+	$(PYTHON) -m venv --system-site-packages $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
+else
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' --group dev
+endif
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist reports demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
