@@ -12,7 +12,7 @@ import torch
 from omni_platforms.conformance.marks import devices, needs, remedy, tier
 from omni_platforms.conformance.rig import Rig, in_thread
 from omni_platforms.platform.capability import Capability
-from omni_platforms.platform.interface import OmniPlatform
+from omni_platforms.platform.interface import DeviceLike, OmniPlatform
 
 pytestmark = tier("T1")
 
@@ -120,7 +120,8 @@ def test_resolve_device_takes_every_way_to_name_one(rig: Rig, platform: OmniPlat
     """`resolve_device()` takes a number, a name, a `torch.device` or `None`, for this type only."""
     kind, last = platform.device_type, platform.device_count() - 1
     expected = torch.device("cpu") if rig.on_cpu else rig.on(last)
-    for way in (last, f"{kind}:{last}", torch.device(kind, last)):
+    ways: tuple[DeviceLike, ...] = (last, f"{kind}:{last}", torch.device(kind, last))
+    for way in ways:
         assert platform.resolve_device(way) == expected
     current = torch.device("cpu") if rig.on_cpu else here()
     for way in (None, kind, torch.device(kind)):

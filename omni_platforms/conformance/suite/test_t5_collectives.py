@@ -21,7 +21,8 @@ pytestmark = tier("T5")
 @pytest.fixture(scope="module")
 def group(_session_rig: Rig) -> Iterator[None]:
     """A group of this process alone, with the platform's backend."""
-    dist.init_process_group(_session_rig.collectives, store=dist.HashStore(), rank=0, world_size=1)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group(_session_rig.collectives, store=store, rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
