@@ -35,7 +35,7 @@ from omni_platforms.outputs.pending import PendingOutput
 from omni_platforms.outputs.resolver import LINGER_S
 from omni_platforms.outputs.stats import Counters
 from omni_platforms.platform.interface import OmniPlatform
-from omni_platforms.platform.waiting import use_exact_pauses
+from omni_platforms.platform.waiting import spare_others, use_exact_pauses
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ class Waiter(Asker):
         try:
             self._platform.set_device(self._device)
             use_exact_pauses()
+            spare_others()  # the submitting thread launches work
             while (head := self._next_head()) is not None:
                 self._counters.add("wakeups")
                 hurried = self._linger(head)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -68,40 +67,33 @@ class Issuer:
         An exception leaves `packing` with the event that covers what was
         enqueued before it.
         """
-        with own_tensors(), torch.no_grad():
+        with own_tensors():
             side = self._side_after(after) if self._is_on_device(leaves) else None
             writer = Writer(self._platform, self._device, asynchronous=side is not None)
             packing.writer = writer
-            with self._covered(side, packing):
-                for leaf, record, (parts, registered) in zip(leaves, records, places, strict=True):
-                    if record.nbytes:
-                        writer.write(leaf, record, parts, registered)
+            if side is None:
+                _write_all(writer, leaves, records, places)
+                return
+            with self._platform.stream_context(side):
+                try:
+                    _write_all(writer, leaves, records, places)
+                finally:
+                    # Also after an error: what was enqueued may still read and write.
+                    packing.done = self._platform.record_device_event(side)
+                    if packing.done is None:
+                        self._platform.synchronize(self._device)
 
     def _is_on_device(self, leaves: Sequence[Any]) -> bool:
         host = "cpu"
         return any(isinstance(leaf, torch.Tensor) and leaf.device.type != host for leaf in leaves)
 
-    @contextlib.contextmanager
-    def _covered(self, side: torch.Stream | None, packing: Packing) -> Any:
-        """Run the block on `side`; give `packing` an event for all that it enqueued there."""
-        if side is None:
-            yield
-            return
-        platform = self._platform
-        with platform.stream_context(side):
-            try:
-                yield
-            finally:
-                # Also after an error: what was enqueued may still read and write.
-                packing.done = platform.record_device_event(side)
-                if packing.done is None:
-                    platform.synchronize(self._device)
-
     def _side_after(self, after: Events | None) -> torch.Stream | None:
         """Return the side stream, behind the work that makes the output, or `None`: block."""
         platform, side = self._platform, self._side
         if after is None and side is not None:
-            event = platform.record_device_event(platform.current_stream(self._device))
+            here = platform.is_current_device(self._device)
+            stream = None if here else platform.current_stream(self._device)
+            event = platform.record_device_event(stream)
             after = None if event is None else (event,)
             side = None if event is None else side
         for event in after or ():
@@ -110,3 +102,11 @@ class Issuer:
             else:
                 platform.stream_wait_event(side, event)
         return side
+
+
+def _write_all(
+    writer: Writer, leaves: Sequence[Any], records: Sequence[LeafRecord], places: Sequence[Place]
+) -> None:
+    for leaf, record, (parts, registered) in zip(leaves, records, places, strict=True):
+        if record.nbytes:
+            writer.write(leaf, record, parts, registered)

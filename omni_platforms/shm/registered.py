@@ -37,6 +37,8 @@ class WritableSegment:
         self.refusal = ""
         """Why it is not registered."""
         self._pieces: list[RegisteredHostMemory] = []
+        self._step = segment.size
+        """How many bytes each registration has, but for the last."""
         with _current(platform, device):
             _initialize(platform)
             self._register(platform)
@@ -48,9 +50,11 @@ class WritableSegment:
 
     def parts(self, offset: int, nbytes: int) -> list[torch.Tensor]:
         """Return a range as flat bytes, cut where two registrations meet."""
-        step = self._pieces[0].tensor.numel() if self._pieces else self.segment.size
-        cuts = range(round_up(offset + 1, step), offset + nbytes, step)
-        edges = [offset, *cuts, offset + nbytes]
+        end, step = offset + nbytes, self._step
+        if offset // step == (end - 1) // step:
+            return [self.bytes[offset:end]]
+        cuts = range(round_up(offset + 1, step), end, step)
+        edges = [offset, *cuts, end]
         return [self.bytes[a:b] for a, b in itertools.pairwise(edges)]
 
     def close(self) -> None:
@@ -70,6 +74,7 @@ class WritableSegment:
             try:
                 pieces = [self.bytes[at : at + step] for at in range(0, size, step)]
                 self._pieces = _register_pieces(platform, pieces)
+                self._step = step
                 return
             except HostRegistrationError as error:
                 self.refusal = str(error)

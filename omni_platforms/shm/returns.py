@@ -14,10 +14,10 @@ import fcntl
 import os
 import select
 import struct
-from collections.abc import Iterator
 
 _NUMBER = struct.Struct("<Q")
 _WANTED_BYTES = 256 << 10
+_AT_ONCE = 64 << 10
 _PAGE = 4096
 _SURE_BYTES = 4096  # what every system's pipe holds
 
@@ -50,16 +50,20 @@ class ReturnPipe:
         if writing >= 0:
             os.close(writing)
 
-    def read(self) -> Iterator[int]:
-        """Yield the numbers of the leases that have ended. Does not block."""
+    def read(self) -> list[int]:
+        """Return the numbers of the leases that have ended. Does not block."""
+        numbers: list[int] = []
         while not self.ended and self._reading >= 0:
             try:
-                data = os.read(self._reading, 1 << 16)
+                data = os.read(self._reading, _AT_ONCE)
             except BlockingIOError:
-                return
+                break
             self.ended = not data
             # Whole numbers only: each is written, and stays, in one piece.
-            yield from (number for (number,) in _NUMBER.iter_unpack(data))
+            numbers += [number for (number,) in _NUMBER.iter_unpack(data)]
+            if len(data) < _AT_ONCE:
+                break
+        return numbers
 
     def wait(self, timeout: float | None) -> bool:
         """Block until numbers or the end have come, at most `timeout` seconds; return whether."""

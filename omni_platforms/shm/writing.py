@@ -85,8 +85,8 @@ def _flat(leaf: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
     A lazy conjugation or negation is carried out where the tensor is.
     """
-    plain = type(leaf) is torch.Tensor and not leaf.requires_grad
-    values = resolved(leaf if plain else leaf.detach().as_subclass(torch.Tensor))
+    plain = type(leaf) is torch.Tensor
+    values = resolved(leaf.detach() if plain else leaf.detach().as_subclass(torch.Tensor))
     if values.stride() != strides:
         dense = torch.empty_strided(values.shape, strides, dtype=values.dtype, device=values.device)
         values = dense.copy_(values)

@@ -95,6 +95,37 @@ def test_a_timeout_is_kept_and_is_no_habit(clock: Clock) -> None:
     assert not waiting._habit.waits
 
 
+def test_a_thread_that_spares_others_asks_seldom(clock: Clock) -> None:
+    waiting.spare_others()
+    for _ in range(3):
+        waiting.wait_for_event(clock.event(0.0094))
+    for share in (0.98, 1.0, 1.02):
+        clock.asked = 0
+        assert lateness(clock, 0.0094 * share) <= 0.0094 * 0.011
+        assert clock.asked <= 12
+    clock.asked = 0
+    waiting.wait_for_event(clock.event(1.0))
+    assert clock.asked < 1100, "also where the wait outlives its habit"
+
+
+def test_it_asks_often_while_nobody_is_busy(clock: Clock) -> None:
+    busy = [True]
+    waiting.spare_others(lambda: busy[0])
+    for _ in range(3):
+        waiting.wait_for_event(clock.event(0.0094))
+    busy[0] = False
+    assert lateness(clock, 0.0094) <= 22e-6
+
+
+def test_a_sparing_wait_keeps_its_timeout(clock: Clock) -> None:
+    waiting.spare_others()
+    for _ in range(3):
+        waiting.wait_for_event(clock.event(0.5))
+    start = clock.now
+    assert not waiting.wait_for_event(clock.event(1.0), timeout=0.05)
+    assert clock.now - start == pytest.approx(0.05, abs=1e-4)
+
+
 def test_a_habit_is_the_threads_own(clock: Clock) -> None:
     for _ in range(3):
         waiting.wait_for_event(clock.event(0.01))
