@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -42,22 +42,42 @@ _SLACK_NS = 1000
 
 
 class _Habit(threading.local):
-    """How long the last waits of this thread took, in seconds."""
+    """How long the last waits of this thread took, in seconds, for each thing it waits for."""
 
     def __init__(self) -> None:
-        self.waits: deque[float] = deque(maxlen=_REMEMBERED)
+        self.all: dict[str, deque[float]] = {}
+        self.what = ""
         self.spares: Callable[[], bool] | None = None
+
+    @property
+    def waits(self) -> deque[float]:
+        """The last waits for what the thread waits for now."""
+        return self.all.setdefault(self.what, deque(maxlen=_REMEMBERED))
 
     def window(self) -> tuple[float, float]:
         """Return between which times the next wait is likely to end; nothing is (inf, 0)."""
-        if len(self.waits) == _REMEMBERED:
-            shortest, longest = min(self.waits), max(self.waits)
+        waits = self.waits
+        if len(waits) == _REMEMBERED:
+            shortest, longest = min(waits), max(waits)
             if longest <= shortest * _ALIKE:
                 return shortest * _BEFORE, longest * _AFTER
         return float("inf"), 0.0
 
 
 _habit = _Habit()
+
+
+@contextlib.contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Remember the waits of a `with` block apart from the calling thread's others.
+
+    For a thread that waits for different things in turn: each takes a time of its own.
+    """
+    outer, _habit.what = _habit.what, what
+    try:
+        yield
+    finally:
+        _habit.what = outer
 
 
 def wait_for_event(event: torch.Event, timeout: float | None = None) -> bool:

@@ -95,6 +95,19 @@ def test_a_timeout_is_kept_and_is_no_habit(clock: Clock) -> None:
     assert not waiting._habit.waits
 
 
+def test_each_thing_that_is_waited_for_has_a_habit_of_its_own(clock: Clock) -> None:
+    for _ in range(3):
+        with waiting.waiting_for("computing"):
+            waiting.wait_for_event(clock.event(0.020))
+        with waiting.waiting_for("copying"):
+            waiting.wait_for_event(clock.event(0.003))
+    with waiting.waiting_for("computing"):
+        assert lateness(clock, 0.020) <= 24e-6
+    with waiting.waiting_for("copying"):
+        assert lateness(clock, 0.003) <= 24e-6
+    assert not waiting._habit.waits
+
+
 def test_a_thread_that_spares_others_asks_seldom(clock: Clock) -> None:
     waiting.spare_others()
     for _ in range(3):
