@@ -103,12 +103,13 @@ class Arena:
         """
         self._check_usable()
         self._issuer.check_no_capture()
-        structure, leaves = take_apart(nest)
+        structure, leaves, plain = take_apart(nest)
         records = [record_of(leaf) for leaf in leaves]
         sizes, inline_bytes = lay_out(records)
         inline = bytearray(inline_bytes)
         with self._blocks.gate:
-            packing = Packing(self._blocks, structure, records, self._blocks.take(sizes), inline)
+            blocks = self._blocks.take(sizes)
+            packing = Packing(self._blocks, structure, records, blocks, inline, plain)
             self._packings.add(packing)
             try:
                 places = self._places(packing.blocks, records, inline)

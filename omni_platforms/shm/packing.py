@@ -52,6 +52,7 @@ class Packing:
         records: Sequence[LeafRecord],
         blocks: Sequence[HeldBlock],
         inline: bytearray,
+        plain: bool,
     ) -> None:
         self._owner = owner
         self._structure = structure
@@ -60,6 +61,7 @@ class Packing:
         """What it holds, until it is settled or announced."""
         self._announced: Sequence[HeldBlock] = ()
         self._inline = inline
+        self._plain = plain
         self._lock = threading.Lock()
         self._head = b""
         self._packet: Packet | None = None
@@ -97,7 +99,8 @@ class Packing:
         `wait` has returned here: so what unpacking costs is over when the bytes come.
         It is `wait`'s packet then, and `drop` does nothing any more; blocks that the
         consumer gives back earlier are free when the device has finished. `None` when the
-        host has still to copy some of the bytes then (small leaves, staging), or it was dropped.
+        host has still to copy some of the bytes then (small leaves, staging), when it has objects
+        whose own way of being made may read them, or when it was dropped.
         """
         self._encode()
         with self._lock:
@@ -153,9 +156,11 @@ class Packing:
         return tuple(held.number for held in self.blocks)
 
     def _comes_late(self) -> bool:
-        """Whether the host has something to do to the output when the device has finished."""
+        """Whether the host has something to do, or may read leaves, when it is unpacked."""
         if self.done is None:
             return False
+        if not self._plain:
+            return True
         inline = any(record.block == INLINE and record.nbytes for record in self._records)
         return inline or (self.writer is not None and self.writer.is_staged)
 

@@ -12,7 +12,7 @@ import io
 import pickle
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,8 +24,19 @@ _PROTOCOL = 5
 _PLAIN_ARRAYS = "biufcmMSU"  # kinds of NumPy types whose bytes are all there is
 
 
-def take_apart(nest: Any) -> tuple[bytes, list[Any]]:
-    """Return the pickled structure of a nest, and its leaves in the order of their numbers.
+class Apart(NamedTuple):
+    """A nest that was taken apart."""
+
+    structure: bytes
+    """The nest, pickled, with a number in place of each leaf."""
+    leaves: list[Any]
+    """In the order of their numbers."""
+    plain: bool
+    """It is built-in containers and values all through: rebuilding it reads no leaf's bytes."""
+
+
+def take_apart(nest: Any) -> Apart:
+    """Return the pickled structure of a nest, and its leaves.
 
     A leaf object that occurs twice has one number. Tensors of other layouts
     (sparse, quantized, classes that dispatch themselves) are copied to the host
@@ -33,11 +44,11 @@ def take_apart(nest: Any) -> tuple[bytes, list[Any]]:
     `UnsupportedOutputError` for what cannot be pickled.
     """
     if type(nest) is torch.Tensor and copies_asynchronously(nest, nest.device) and not nest.is_meta:
-        return _lone_leaf(), [nest]  # what most outputs are
+        return Apart(_lone_leaf(), [nest], True)  # what most outputs are
     return _take_apart(nest)
 
 
-def _take_apart(nest: Any) -> tuple[bytes, list[Any]]:
+def _take_apart(nest: Any) -> Apart:
     file = io.BytesIO()
     pickler = _Pickler(file)
     try:
@@ -54,13 +65,13 @@ def _take_apart(nest: Any) -> tuple[bytes, list[Any]]:
             f"the output cannot be sent to another process: {error}. Hand over only tensors, "
             "arrays and objects that pickle accepts."
         ) from error
-    return file.getvalue(), pickler.leaves
+    return Apart(file.getvalue(), pickler.leaves, pickler.plain)
 
 
 @functools.cache
 def _lone_leaf() -> bytes:
     """Return the structure of an output that is a leaf itself."""
-    return _take_apart(torch.empty(0, device="cpu"))[0]
+    return _take_apart(torch.empty(0, device="cpu")).structure
 
 
 def put_together(structure: Any, values: Sequence[Any]) -> Any:
@@ -86,6 +97,7 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, _PROTOCOL)
         self.leaves: list[Any] = []
+        self.plain = True
 
     def reducer_override(self, value: Any) -> Any:
         """Take out leaves; everything else is pickled as usual. Not called for builtin types."""
@@ -93,6 +105,9 @@ class _Pickler(pickle.Pickler):
             return self._reduce_tensor(value)
         if type(value).__name__ == "ndarray" and is_array(value) and _is_plain_array(value):
             return self._leaf(value)
+        if value is leaf_number:
+            return NotImplemented
+        self.plain = False
         if isinstance(value, torch.UntypedStorage | torch.TypedStorage):
             return self._reduce_storage(value)
         return NotImplemented
@@ -104,6 +119,7 @@ class _Pickler(pickle.Pickler):
     def _reduce_tensor(self, value: torch.Tensor) -> Any:
         if copies_asynchronously(value, value.device) and not value.is_meta:
             return self._leaf(value)
+        self.plain = False
         return blocking_copy(value).__reduce_ex__(_PROTOCOL)
 
     def _reduce_storage(self, value: Any) -> Any:

@@ -313,6 +313,19 @@ def test_waiting_lets_the_device_tensors_of_an_announced_output_go(sim: Simulati
         assert got.eq(2).all()
 
 
+class Summed:
+    """An object that looks at its tensor when it is rebuilt."""
+
+    def __init__(self, image: torch.Tensor) -> None:
+        self.image = image
+
+    def __getstate__(self) -> Any:
+        return self.image
+
+    def __setstate__(self, image: torch.Tensor) -> None:
+        self.image, self.total = image, float(image.sum())
+
+
 def test_what_the_host_still_copies_is_not_announced(sim: Simulation) -> None:
     def not_announced(output: Any) -> Any:
         with connected(sim.platform) as (arena, view):
@@ -321,6 +334,8 @@ def test_what_the_host_still_copies_is_not_announced(sim: Simulation) -> None:
             return view.unpack(packing.wait(10))
 
     assert not_announced([made(1.0), made(1.0)[:5]])[1].eq(2).all(), "a small leaf"
+    of_its_own = not_announced({"image": Summed(made(1.0))})["image"]
+    assert of_its_own.total == 2.0 * N, "an object that reads its leaves when it is made"
     with mock.patch.object(type(sim.platform), "register_host_memory", return_value=None):
         assert not_announced(made(1.0)).eq(2).all(), "staging"
 
