@@ -25,6 +25,18 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- CorruptPacketError (ValueError)         a packet that is not as its sender made it
     |   |-- ArenaClosedError (RuntimeError)         used after close
     |   `-- ArenaForkedError (RuntimeError)         used in a child of the process that made it
+    |-- EngineError
+    |   |-- WorkerStartError (RuntimeError)         a worker did not come up
+    |   |-- WorkerDiedError (RuntimeError)          a worker's process ended while it was needed
+    |   |-- WorkerAsleepError (RuntimeError)        a request between sleep and wake_up
+    |   |-- WorkerStoppedError (RuntimeError)       still queued when the time to stop was over
+    |   |-- DeviceLostError (RuntimeError)          a worker's device answers no more
+    |   |-- RequestFailedError (RuntimeError)       a worker's exception that cannot be rebuilt here
+    |   |-- UnknownMethodError (AttributeError)     the worker class has no such method
+    |   |-- UnsendableError (TypeError)             an object that cannot cross to or from a worker
+    |   |-- ChannelClosedError (EOFError)           the process at the other end is gone
+    |   |-- ChannelBrokenError (OSError)            what comes over the channel makes no sense
+    |   `-- CorruptMessageError (ValueError)        one message is damaged, foreign or too new
     |-- SimulatorError
     |   |-- CompilerMissingError (RuntimeError)     no C++ compiler to build the simulator with
     |   |-- ShimBuildError (RuntimeError)           the compiler, or loading what it built, failed
@@ -143,6 +155,60 @@ class ArenaClosedError(SharedMemoryError, RuntimeError):
 
 class ArenaForkedError(SharedMemoryError, RuntimeError):
     """The arena, or the view of one, belongs to the parent of this forked process."""
+
+
+class EngineError(OmniError):
+    """Base of what can go wrong with worker processes."""
+
+
+class WorkerStartError(EngineError, RuntimeError):
+    """A worker process did not come up: it died, failed or took too long."""
+
+
+class WorkerDiedError(EngineError, RuntimeError):
+    """A worker's process ended while something was still wanted of it."""
+
+
+class WorkerAsleepError(EngineError, RuntimeError):
+    """A request came to a worker that sleeps; `wake_up` it first."""
+
+
+class WorkerStoppedError(EngineError, RuntimeError):
+    """A request was still queued at its worker when the time to stop was over."""
+
+
+class DeviceLostError(EngineError, RuntimeError):
+    """A worker's device answers no more. A worker class may raise it: it ends the worker."""
+
+
+class RequestFailedError(EngineError, RuntimeError):
+    """An exception in a worker that cannot be rebuilt in this process: its type and text."""
+
+
+class UnknownMethodError(EngineError, AttributeError):
+    """The worker class has no public method of that name."""
+
+
+class UnsendableError(EngineError, TypeError):
+    """A request, argument or result cannot be pickled, or not be rebuilt at the other side."""
+
+
+class ChannelClosedError(EngineError, EOFError):
+    """The process at the other end closed the channel, or ended."""
+
+
+class ChannelBrokenError(EngineError, OSError):
+    """The bytes that come over a channel are no messages: it cannot be used any more."""
+
+
+class CorruptMessageError(EngineError, ValueError):
+    """One message is damaged, of another version or of no known kind.
+
+    `message_id` and `kind` are what its undamaged start says, or `None`.
+    """
+
+    message_id: str | None = None
+    kind: int | None = None
 
 
 class SimulatorError(OmniError):

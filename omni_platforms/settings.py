@@ -140,6 +140,22 @@ SETTINGS: Mapping[str, Setting] = {
             str.strip,
         ),
         Setting(
+            "OMNI_ASYNC_OUTPUT_TIMEOUT",
+            "seconds",
+            600.0,
+            "How long to wait for one output of a worker process. The wait begins behind the "
+            "forward, so it must be longer than the longest request.",
+            _positive_seconds,
+        ),
+        Setting(
+            "OMNI_WORKER_START_TIMEOUT",
+            "seconds",
+            600.0,
+            "How long a worker process may take to load its model and report. One that dies is "
+            "noticed at once.",
+            _positive_seconds,
+        ),
+        Setting(
             "OMNI_NPU_HCCL_HOST_SYNC",
             "1 or 0",
             False,
