@@ -140,6 +140,9 @@ class SharedMemoryError(OmniError):
 class ArenaFullError(SharedMemoryError, MemoryError):
     """No block of the arena is free, and a limit that the message names forbids more."""
 
+    never_fits = False
+    """Whether one block would be larger than the whole arena may be."""
+
 
 class SegmentRefusedError(SharedMemoryError, OSError):
     """The system refused to create, allocate or map shared memory."""

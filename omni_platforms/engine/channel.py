@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import select
 import socket
 import struct
@@ -184,6 +185,12 @@ class Channel:
         with contextlib.suppress(OSError):  # the other end is gone already
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes who waits on it
         self._socket.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close its copy of this end, and nothing else."""
+        self._closed = True
+        if self._socket.fileno() >= 0:
+            os.close(self._socket.detach())
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

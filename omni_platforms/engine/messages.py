@@ -37,7 +37,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from omni_platforms.engine.failure import ErrorRecord
 from omni_platforms.engine.payload import Blob, Pickled
@@ -234,24 +234,42 @@ _RECORDS: dict[int, Any] = {
         Kind.DROPPED,
     )
 }
-_IN_HEADER = ("kind", "id")
 
 
 # Bytes ------------------------------------------------------------------------
 
 
+class _Shape(NamedTuple):
+    """What of a record is in the fields of its message; its id is in the header."""
+
+    make: Any
+    names: tuple[str, ...]
+    has_id: bool
+    has_kind: bool
+
+
+def _shape(record: Any) -> _Shape:
+    names = [field.name for field in fields(record)]
+    rest = tuple(name for name in names if name not in ("kind", "id"))
+    return _Shape(record, rest, "id" in names, "kind" in names)
+
+
+_SHAPES = {kind: _shape(record) for kind, record in _RECORDS.items()}
+
+
 def encode(message: Message) -> list[Any]:
     """Return the bytes of a message, in pieces."""
-    file = io.BytesIO()
-    pickler = _FieldPickler(file, 5)
-    pickler.dump([getattr(message, name) for name in _field_names(type(message))])
-    rest = file.getvalue()
     name = getattr(message, "id", "").encode("utf-8", "surrogatepass")
-    blobs = sum(memoryview(blob).nbytes for blob in pickler.blobs)
+    blobs: list[Any] = []
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, 5, buffer_callback=lambda blob: blobs.append(blob.raw()))
+    pickler.dump([getattr(message, field) for field in _SHAPES[message.kind].names])
+    sizes = [len(blobs), *(blob.nbytes for blob in blobs)]
+    rest = struct.pack(f"<{len(sizes)}Q", *sizes) + file.getvalue()
     header = _HEADER.pack(
-        MAGIC, VERSION, message.kind, len(name), len(rest), blobs, zlib.crc32(rest)
+        MAGIC, VERSION, message.kind, len(name), len(rest), sum(sizes[1:]), zlib.crc32(rest)
     )
-    return [header, name, _CHECK.pack(zlib.crc32(name, zlib.crc32(header))), rest, *pickler.blobs]
+    return [header, name, _CHECK.pack(zlib.crc32(name, zlib.crc32(header))), rest, *blobs]
 
 
 def decode(data: Any) -> Message:
@@ -261,35 +279,34 @@ def decode(data: Any) -> Message:
     the message's id and kind where the damage is behind them.
     """
     whole = memoryview(data).cast("B")
-    kind, name, check, rest = _read_header(whole)
-    record = _RECORDS.get(kind)
-    if record is None:
-        raise _corrupt(f"this release knows no message of kind {kind}", name, kind)
-    fields_bytes, blob_bytes = rest
-    start = len(whole) - blob_bytes
-    if zlib.crc32(whole[start - fields_bytes : start]) != check:
+    kind, name, check, start, end = _read_header(whole)
+    if zlib.crc32(whole[start:end]) != check:
         raise _corrupt("the fields of a message are damaged: their checksum is wrong", name, kind)
+    shape = _SHAPES.get(kind)
+    if shape is None:
+        raise _corrupt(f"this release knows no message of kind {kind}", name, kind)
     try:
-        reader = _FieldUnpickler(io.BytesIO(whole[start - fields_bytes : start]), whole[start:])
-        return _made(record, kind, name, reader.load())
+        return _made(shape, kind, name, _read_fields(whole[start:end], whole[end:]))
     except Exception as error:
         raise _corrupt(f"the fields of a message make no sense: {error}", name, kind) from error
 
 
-def _made(record: Any, kind: int, name: str, values: Sequence[Any]) -> Message:
-    names = _field_names(record)
-    if len(names) != len(values):
-        raise ValueError(f"{len(values)} fields, where {record.__name__} has {len(names)}")
-    named = dict(zip(names, values, strict=True))
-    every = {field.name for field in fields(record)}
-    named |= {"id": name} if "id" in every else {}
-    named |= {"kind": Kind(kind)} if "kind" in every else {}
-    made: Message = record(**named)
+def _made(shape: _Shape, kind: int, name: str, values: Sequence[Any]) -> Message:
+    if len(shape.names) != len(values):
+        raise ValueError(
+            f"{len(values)} fields, where {shape.make.__name__} has {len(shape.names)}"
+        )
+    named = dict(zip(shape.names, values, strict=True))
+    if shape.has_id:
+        named["id"] = name
+    if shape.has_kind:
+        named["kind"] = Kind(kind)
+    made: Message = shape.make(**named)
     return made
 
 
-def _read_header(whole: memoryview) -> tuple[int, str, int, tuple[int, int]]:
-    """Return the kind, the id, the checksum of the fields, and the sizes of what follows."""
+def _read_header(whole: memoryview) -> tuple[int, str, int, int, int]:
+    """Return the kind, the id, the checksum of the fields, and where these begin and end."""
     if len(whole) < _HEADER.size:
         raise _corrupt(f"a message has at least {_HEADER.size} bytes, not {len(whole)}")
     magic, version, kind, id_bytes, rest, blobs, check = _HEADER.unpack_from(whole)
@@ -301,11 +318,25 @@ def _read_header(whole: memoryview) -> tuple[int, str, int, tuple[int, int]]:
             "the same release of omni-platforms in worker and parent"
         )
     end = _HEADER.size + id_bytes
-    if end + _CHECK.size + rest + blobs != len(whole):
+    start = end + _CHECK.size
+    if start + rest + blobs != len(whole):
         raise _corrupt(f"a message of {len(whole)} bytes does not have the length that it says")
     if zlib.crc32(whole[:end]) != _CHECK.unpack_from(whole, end)[0]:
         raise _corrupt("the start of a message is damaged: its checksum is wrong")
-    return kind, str(whole[_HEADER.size : end], "utf-8", "surrogatepass"), check, (rest, blobs)
+    name = str(whole[_HEADER.size : end], "utf-8", "surrogatepass")
+    return kind, name, check, start, start + rest
+
+
+def _read_fields(rest: memoryview, blobs: memoryview) -> Sequence[Any]:
+    (count,) = struct.unpack_from("<Q", rest)
+    sizes = struct.unpack_from(f"<{count}Q", rest, 8)
+    buffers = []
+    for size in sizes:
+        buffers.append(blobs[:size])
+        blobs = blobs[size:]
+    file = io.BytesIO(rest[8 * (1 + count) :])
+    values: Sequence[Any] = _FieldUnpickler(file, buffers=buffers).load()
+    return values
 
 
 def _corrupt(what: str, message_id: str | None = None, kind: int | None = None) -> Exception:
@@ -314,42 +345,12 @@ def _corrupt(what: str, message_id: str | None = None, kind: int | None = None) 
     return error
 
 
-def _field_names(record: Any) -> list[str]:
-    return [field.name for field in fields(record) if field.name not in _IN_HEADER]
-
-
-class _FieldPickler(pickle.Pickler):
-    """Puts blobs aside."""
-
-    def __init__(self, file: io.BytesIO, protocol: int) -> None:
-        super().__init__(file, protocol)
-        self.blobs: list[Any] = []
-
-    def persistent_id(self, value: Any) -> Any:
-        """Return which kind of blob a value is, and its size; `None` for everything else."""
-        if not isinstance(value, Blob):
-            return None
-        self.blobs.append(value.data)
-        return isinstance(value, Pickled), value.nbytes
-
-
 class _FieldUnpickler(pickle.Unpickler):
-    """Takes blobs from beside, in order, and makes no objects but this package's records."""
-
-    def __init__(self, file: io.BytesIO, blobs: memoryview) -> None:
-        super().__init__(file)
-        self._blobs = blobs
-
-    def persistent_load(self, pid: Any) -> Any:
-        """Return the next blob."""
-        pickled, nbytes = pid
-        data, self._blobs = self._blobs[:nbytes], self._blobs[nbytes:]
-        if len(data) != nbytes:
-            raise ValueError(f"{nbytes} bytes are not there")
-        return (Pickled if pickled else Blob)(data)
+    """Makes no objects but this package's records."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Allow nothing but records."""
-        if (module, name) == (ErrorRecord.__module__, ErrorRecord.__name__):
-            return ErrorRecord
+        for record in (ErrorRecord, Blob, Pickled):
+            if (module, name) == (record.__module__, record.__qualname__):
+                return record
         raise ValueError(f"{module}.{name} has no place in a message")

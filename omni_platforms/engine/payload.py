@@ -23,6 +23,10 @@ class Blob:
 
     data: bytes | bytearray | memoryview
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Offer the bytes to the pickler to be put beside."""
+        return type(self), (pickle.PickleBuffer(self.data),)
+
     @property
     def nbytes(self) -> int:
         """How many bytes it has."""

@@ -67,12 +67,14 @@ class Segments:
         """Return the error for a block of `nbytes` that `limit` does not allow."""
         allocator = self.allocator
         never = " It is larger than the whole arena may be." if nbytes > self.cap else ""
-        return ArenaFullError(
+        error = ArenaFullError(
             f"there is no room for a block of {nbytes} bytes: {allocator.used_bytes} of "
             f"{allocator.total_bytes} bytes are in use, the largest free range has "
             f"{allocator.largest_free}, and the arena may not grow. The limit: {limit}.{never} Let "
             "go of results, or raise the limit."
         )
+        error.never_fits = nbytes > self.cap
+        return error
 
     def connect(self, channel: Channel, return_end: int) -> None:
         """Send the return pipe's end and all segments to the consumer."""

@@ -1,0 +1,100 @@
+"""Making the parts of a worker, in order: platform, device, the user's object, the arena."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from omni_platforms.engine.channel import Channel
+from omni_platforms.engine.messages import Setup, Started
+from omni_platforms.engine.worker.inbox import Inbox
+from omni_platforms.engine.worker.loop import MainLoop
+from omni_platforms.engine.worker.output_thread import OutputThread
+from omni_platforms.engine.worker.reporting import Reporter
+from omni_platforms.engine.worker.room import Room
+from omni_platforms.engine.worker.work import WorkTable
+from omni_platforms.engine.worker.worker_class import make_worker
+from omni_platforms.errors import DrainTimeoutError
+from omni_platforms.platform.selection import current_platform
+from omni_platforms.shm import Arena
+from omni_platforms.shm.arena import SEGMENT_BYTES
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Parts:
+    """A worker that is up."""
+
+    worker: Any
+    arena: Arena
+    inbox: Inbox
+    outputs: OutputThread
+    loop: MainLoop
+
+    def describe(self) -> Started:
+        """Return what the parent is told."""
+        stats = self.arena.stats()
+        return Started(
+            platform=self.arena.platform.name,
+            device=str(self.arena.device),
+            numa_node=stats.numa_node,
+            registered=stats.registered,
+            arena_bytes=stats.total_bytes,
+            arena_cap=stats.cap,
+        )
+
+    def finish(self, timeout: float) -> None:
+        """Deliver what is under way, let the user's object end, release the memory.
+
+        Blocks at most about `timeout` seconds, beside what the user's `shutdown` takes.
+        """
+        deadline = time.monotonic() + timeout
+        self.outputs.stop()
+        if not self.outputs.join(timeout):
+            logger.error("the worker ends with outputs under way after %s s", timeout)
+        try:
+            if hasattr(self.worker, "shutdown"):
+                self.worker.shutdown()
+        except Exception:
+            logger.exception("the worker's shutdown() failed")
+        try:
+            self.arena.close(max(0.0, deadline - time.monotonic()))
+        except DrainTimeoutError as error:
+            logger.error("shared memory is left to the end of the process: %s", error)
+
+
+def start(setup: Setup, channel: Channel, arena_socket: socket.socket) -> Parts:
+    """Make all parts; the reader is not started yet. Blocks for as long as the model loads.
+
+    Raises what the platform, the user's class and the arena raise.
+    """
+    platform = current_platform()
+    device = platform.device(setup.device_index)
+    platform.set_device(device)
+    worker = make_worker(setup, device)
+    # After the model, so that its share is one of the memory that is left.
+    arena = Arena(
+        platform,
+        device,
+        cap=setup.arena_cap,
+        segment_bytes=setup.arena_segment_bytes or SEGMENT_BYTES,
+        initial_bytes=setup.arena_initial_bytes,
+    )
+    arena.connect(arena_socket)
+    arena_socket.close()  # the arena has its own copy
+    return _assemble(setup, channel, worker, arena)
+
+
+def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Parts:
+    table = WorkTable()
+    reporter = Reporter(channel, table)
+    room = Room(arena, setup.block_when_full, setup.room_timeout)
+    inbox = Inbox(channel, table, room, reporter)
+    borrow = bool(getattr(worker, "borrow_outputs", False))
+    outputs = OutputThread(arena, room, table, reporter, borrow)
+    loop = MainLoop(worker, arena, table, room, inbox, outputs, reporter, setup.drain_timeout)
+    return Parts(worker, arena, inbox, outputs, loop)

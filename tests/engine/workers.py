@@ -1,0 +1,199 @@
+"""Worker classes for the tests, run in processes of their own."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from omni_platforms.errors import DeviceLostError
+from omni_platforms.platform.selection import current_platform
+
+
+class Worker:
+    """Does what its request says: a pair of a method's name and its argument, or a value."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        self.rank, self.device, self.config = rank, device, config or {}
+        self.loaded: list[Any] = []
+        self.last: list[weakref.ref[Any]] = []
+
+    def execute_model(self, request: Any) -> Any:
+        if isinstance(request, tuple):
+            name, argument = request
+            return getattr(self, f"do_{name}")(argument)
+        return request
+
+    # Requests -----------------------------------------------------------------
+
+    def do_fill(self, argument: Any) -> torch.Tensor:
+        value, elements = argument
+        output = torch.full((elements,), float(value), device=self.device)
+        self.last.append(weakref.ref(output.untyped_storage()))
+        return output
+
+    def do_fail(self, argument: Any) -> Any:
+        output = self.do_fill((1, 100_000))
+        kept = None
+        try:
+            raise ValueError(f"no {argument}")
+        except ValueError as error:
+            kept = error  # a cycle: the frame keeps what keeps the frame
+            assert output is not None
+            raise kept  # noqa: B904
+
+    def do_exit(self, status: int) -> None:
+        sys.exit(status)
+
+    def do_unsendable(self, argument: Any) -> Any:
+        return {"output": torch.ones(10_000), "what": lambda: argument}
+
+    def do_lose_device(self, how: str) -> None:
+        if how == "said":
+            raise DeviceLostError("the worker saw it")
+        platform: Any = current_platform()
+
+        def gone(device: Any = None) -> None:
+            raise RuntimeError("uncorrectable ECC error")
+
+        platform.synchronize = gone
+        raise RuntimeError("an illegal memory access was encountered")
+
+    def do_wait_for(self, path: str) -> str:
+        """Wait until a file is there, as a long forward that a test can end."""
+        deadline = time.monotonic() + 60
+        while not Path(path).exists() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        return path
+
+    def do_hold_gil(self, seconds: float) -> None:
+        print("holding the GIL", flush=True)
+        library = ctypes.PyDLL(None)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            library.usleep(900_000)
+
+    # Calls --------------------------------------------------------------------
+
+    def load(self, *args: Any, **kwargs: Any) -> Any:
+        self.loaded.append((args, kwargs))
+        return {"rank": self.rank, "args": args, "kwargs": kwargs, "tensor": torch.arange(3)}
+
+    def refuse(self) -> None:
+        raise KeyError("refused")
+
+    def alive(self) -> int:
+        """Count the outputs that this process still holds, without a collection."""
+        return sum(reference() is not None for reference in self.last)
+
+    def pause_collector(self) -> None:
+        gc.disable()
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "threads": sorted(thread.name for thread in threading.enumerate()),
+            "cpu": time.process_time(),
+            "device": str(self.device),
+            "config": self.config,
+            "platform": current_platform().name,
+            "path": sys.path,
+            "switches": _context_switches(),
+            "descriptors": len(os.listdir("/proc/self/fd")),
+        }
+
+    def say(self, text: str) -> None:
+        print(text)
+
+    def fork_child(self) -> int:
+        """Leave a child behind that has copies of all descriptors, for a minute."""
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        return child
+
+    def _private(self) -> None:
+        raise AssertionError("nobody may call it")
+
+    def sleep(self, level: int = 1) -> int:
+        return level
+
+    def wake_up(self) -> str:
+        return "awake"
+
+    # Batches and steps --------------------------------------------------------
+
+    def execute_model_batch(self, requests: dict[str, Any]) -> dict[str, Any]:
+        if "explode" in requests.values():
+            raise ArithmeticError("the whole batch")
+        rows = torch.stack([torch.full((30_000,), float(len(name))) for name in requests])
+        outputs: dict[str, Any] = dict(zip(requests, rows, strict=True))
+        for name, request in requests.items():
+            if request == "forget":
+                del outputs[name]
+            elif request == "bad":
+                outputs[name] = ValueError("this member only")
+        return outputs
+
+    def execute_stepwise(self, request: Any) -> Iterator[Any]:
+        if not isinstance(request, dict):
+            return request
+        return self._steps(**request)
+
+    def _steps(self, steps: int, between: str = "", fail_at: int = 0) -> Iterator[Any]:
+        latents = torch.zeros(8192, device=self.device)
+        for step in range(1, steps + 1):
+            if step == fail_at:
+                raise ValueError(f"step {step}")
+            latents += 1  # in place: a preview must not see the next step
+            yield latents
+            if between:
+                self.do_wait_for(f"{between}{step}")
+        return latents * 10
+
+
+class SingleWorker:
+    """The least that a worker class can be."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any, world_size: int) -> None:
+        self.world_size = world_size
+
+    def execute_model(self, request: Any) -> Any:
+        if request == "bad":
+            raise ValueError("this member only")
+        return {"request": request, "world_size": self.world_size}
+
+
+class Deaf(Worker):
+    """Ignores SIGTERM."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        super().__init__(rank, device, config)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class FailsToStart(Worker):
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        print("loading the weights ...")
+        if config == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if config == "hang":
+            time.sleep(60)
+        raise FileNotFoundError("no weights")
+
+
+def _context_switches() -> int:
+    status = Path("/proc/self/status").read_text().splitlines()
+    counts = [line.split()[1] for line in status if "ctxt_switches" in line]
+    return sum(map(int, counts))
