@@ -15,6 +15,7 @@ from omni_platforms.engine.messages import (
     Execute,
     ExecuteBatch,
     Kind,
+    PreviewTaken,
     Setup,
     Started,
 )
@@ -22,7 +23,7 @@ from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.process import WorkerProcess
 from omni_platforms.errors import ChannelClosedError
 
-PATIENCE = 60.0
+PATIENCE = 20.0
 MB = 1 << 20
 
 
@@ -93,6 +94,17 @@ class Driver:
         except ChannelClosedError:
             return
 
+    def await_phase(self, name: str, phase: str) -> None:
+        """Ask until the worker has an output where it should be; no other may be there."""
+        deadline = time.monotonic() + PATIENCE
+        rows: list[Any] = []
+        while [(row["id"], row["phase"]) for row in rows] != [(name, phase)]:
+            assert time.monotonic() < deadline, rows
+            rows = self.call("omni.describe")
+
+    def take_preview(self, name: str) -> None:
+        self.process.channel.send(PreviewTaken(name))
+
     # Both ---------------------------------------------------------------------
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -112,6 +124,13 @@ class Driver:
     def output(self, name: str) -> Any:
         return self.unpack(self.hear(Kind.OUTPUT_READY, name))
 
+    def throw_away(self) -> None:
+        """Give back what nobody heard."""
+        for message in self.seen:
+            if message.packet is not None and self.process.view is not None:
+                self.process.view.discard(message.packet.data)
+        self.seen.clear()
+
     def unpack(self, message: AsyncOutput) -> Any:
         if message.error is not None:
             raise message.error.restore()
@@ -129,7 +148,7 @@ def process_of(
 ) -> WorkerProcess:
     options.setdefault("arena_segment_bytes", MB)
     options.setdefault("arena_initial_bytes", MB)
-    options.setdefault("arena_cap", 4 * MB)
+    options.setdefault("arena_cap", 16 * MB)
     setup = Setup(f"tests.engine.workers:{worker}", Pickled.of(config), **options)
     return WorkerProcess(setup, platform, environment)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -18,6 +19,8 @@ import torch
 
 from omni_platforms.errors import DeviceLostError
 from omni_platforms.platform.selection import current_platform
+
+MB = 1 << 20
 
 
 class Worker:
@@ -95,6 +98,22 @@ class Worker:
     def alive(self) -> int:
         """Count the outputs that this process still holds, without a collection."""
         return sum(reference() is not None for reference in self.last)
+
+    def limit_memory(self, nbytes: int) -> None:
+        """Let the system refuse larger segments to this process; 0: no more."""
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes or hard, hard))
+
+    def keep_one(self) -> int:
+        self.kept = self.do_fill((1, 100))
+        return self.alive()
+
+    def let_go(self) -> int:
+        del self.kept
+        return self.alive()
+
+    def unsendable_result(self) -> Any:
+        return lambda: 0
 
     def pause_collector(self) -> None:
         gc.disable()
@@ -194,6 +213,10 @@ class FailsToStart(Worker):
 
 
 def _context_switches() -> int:
-    status = Path("/proc/self/status").read_text().splitlines()
-    counts = [line.split()[1] for line in status if "ctxt_switches" in line]
-    return sum(map(int, counts))
+    """Count how often the threads of this process gave a processor up, or were made to."""
+    lines = [
+        line
+        for task in Path("/proc/self/task").iterdir()
+        for line in (task / "status").read_text().splitlines()
+    ]
+    return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
