@@ -64,10 +64,7 @@ def worker(shared: Driver) -> Iterator[Driver]:
     yield shared
     gc.collect()
     assert shared.seen == [], "messages that nobody expected"
-    deadline = time.monotonic() + 5  # an output leaves the table just after it was sent
-    while (left := shared.call("omni.describe")) and time.monotonic() < deadline:
-        pass
-    assert left == []
+    shared.await_nothing_left()  # an output leaves the table just after it was sent
     assert open_leases() == 0
 
 

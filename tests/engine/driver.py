@@ -102,6 +102,12 @@ class Driver:
             assert time.monotonic() < deadline, rows
             rows = self.call("omni.describe")
 
+    def await_nothing_left(self) -> None:
+        """Ask until everything was sent."""
+        deadline = time.monotonic() + PATIENCE
+        while left := self.call("omni.describe"):
+            assert time.monotonic() < deadline, left
+
     def take_preview(self, name: str) -> None:
         self.process.channel.send(PreviewTaken(name))
 

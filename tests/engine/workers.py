@@ -19,6 +19,7 @@ import torch
 
 from omni_platforms.errors import DeviceLostError
 from omni_platforms.platform.selection import current_platform
+from omni_platforms.shm import Packing
 
 MB = 1 << 20
 
@@ -72,6 +73,9 @@ class Worker:
         platform.synchronize = gone
         raise RuntimeError("an illegal memory access was encountered")
 
+    def do_raise_runtime_error(self, text: str) -> None:
+        raise RuntimeError(text)
+
     def do_wait_for(self, path: str) -> str:
         """Wait until a file is there, as a long forward that a test can end."""
         deadline = time.monotonic() + 60
@@ -85,6 +89,16 @@ class Worker:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             library.usleep(900_000)
+
+    def do_stick_in_copy(self, seconds: float) -> torch.Tensor:
+        """Let the output thread stand in its wait for a copy."""
+
+        def wait(packing: Any, timeout: float | None = None) -> None:
+            print("in the copy", flush=True)
+            time.sleep(seconds)
+
+        Packing.wait = wait  # type: ignore[method-assign, assignment]
+        return self.do_fill((1, 10_000))
 
     # Calls --------------------------------------------------------------------
 

@@ -44,12 +44,9 @@ class MainLoop:
         self._reporter = reporter
         self._calls = Calls(worker, outputs, reporter, drain_timeout)
 
-    def run(self) -> Stop:
-        """Handle tasks until the parent stops the worker; return how."""
-        while True:
-            task = self._inbox.next()
-            if isinstance(task, Stop):
-                return task
+    def run(self) -> None:
+        """Handle tasks until the parent stops the worker."""
+        while not isinstance(task := self._inbox.next(), Stop):
             self._handle(task)
             del task  # an idle worker keeps neither the last request nor its output
 

@@ -52,7 +52,8 @@ def _work(channel: Channel, arena_socket: socket.socket) -> int:
         parts = _started(channel, arena_socket)
         if parts is None:
             return FAILED
-        parts.finish(parts.loop.run().timeout)
+        parts.loop.run()
+        parts.finish()
         channel.send(Ended())
     except ChannelClosedError:
         return FAILED  # the parent is gone

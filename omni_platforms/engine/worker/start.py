@@ -31,6 +31,7 @@ class Parts:
 
     worker: Any
     arena: Arena
+    room: Room
     inbox: Inbox
     outputs: OutputThread
     loop: MainLoop
@@ -47,15 +48,15 @@ class Parts:
             arena_cap=stats.cap,
         )
 
-    def finish(self, timeout: float) -> None:
+    def finish(self) -> None:
         """Deliver what is under way, let the user's object end, release the memory.
 
-        Blocks at most about `timeout` seconds, beside what the user's `shutdown` takes.
+        Blocks until the time that `Stop` set at most, beside what the user's `shutdown` takes.
         """
-        deadline = time.monotonic() + timeout
+        deadline = self.room.stop_at or time.monotonic()
         self.outputs.stop()
-        if not self.outputs.join(timeout):
-            logger.error("the worker ends with outputs under way after %s s", timeout)
+        if not self.outputs.join(deadline - time.monotonic()):
+            logger.error("the time to stop is over: the worker ends with outputs under way")
         try:
             if hasattr(self.worker, "shutdown"):
                 self.worker.shutdown()
@@ -97,4 +98,4 @@ def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Part
     borrow = bool(getattr(worker, "borrow_outputs", False))
     outputs = OutputThread(arena, room, table, reporter, borrow)
     loop = MainLoop(worker, arena, table, room, inbox, outputs, reporter, setup.drain_timeout)
-    return Parts(worker, arena, inbox, outputs, loop)
+    return Parts(worker, arena, room, inbox, outputs, loop)
