@@ -13,7 +13,7 @@ The rules:
 
 - `Execute` is answered by one COMPUTE_DONE. One with an error is all that comes; otherwise
   one OUTPUT_READY follows, for a batch one for each member, named `{batch_id}/{request_id}`,
-  unless the output was dropped.
+  unless the output was dropped or the worker is one that does not deliver.
 - `Call` is answered by one RPC_RESULT of the same id.
 - Each id of `Drop` is answered by one DROPPED, when neither the device nor the host
   reads or writes anything for it any more; nothing else comes for this id after it.
@@ -86,6 +86,8 @@ class Setup:
     rank: int = 0
     world_size: int = 1
     device_index: int = 0
+    delivers: bool = True
+    """Whether its outputs are wanted. Of ranks that work in lockstep only one has this."""
     arena_cap: int | None = None
     arena_segment_bytes: int | None = None
     arena_initial_bytes: int | None = None

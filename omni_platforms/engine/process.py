@@ -237,16 +237,22 @@ class WorkerProcess:
 
 
 def stop_all(
-    processes: Iterable[WorkerProcess], timeout: float, grace: float = _TERM_GRACE_S
+    processes: Iterable[WorkerProcess],
+    timeout: float,
+    grace: float = _TERM_GRACE_S,
+    *,
+    ask: bool = True,
 ) -> list[WorkerProcess]:
     """End processes: an orderly stop, then SIGTERM, then SIGKILL; return those that survive that.
+
+    `ask` is false where somebody has sent `Stop` already, in its place among other messages.
 
     All at once: blocks at most about `timeout + grace + 5` seconds, however many they
     are. Somebody must go on to receive from their channels meanwhile. Only processes of this
     list get a signal. Those that ended are reaped; `close` them. Safe to call again.
     """
     left = [process for process in processes if process.is_alive()]
-    for process in left:
+    for process in left if ask else ():
         process.ask_to_stop(timeout)
     left = _still_alive(left, timeout)
     for process in left:

@@ -23,7 +23,7 @@ from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.process import WorkerProcess
 from omni_platforms.errors import ChannelClosedError
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 MB = 1 << 20
 
 
@@ -154,7 +154,7 @@ def process_of(
 ) -> WorkerProcess:
     options.setdefault("arena_segment_bytes", MB)
     options.setdefault("arena_initial_bytes", MB)
-    options.setdefault("arena_cap", 16 * MB)
+    options.setdefault("arena_cap", 4 * MB)
     setup = Setup(f"tests.engine.workers:{worker}", Pickled.of(config), **options)
     return WorkerProcess(setup, platform, environment)
 

@@ -34,6 +34,7 @@ class MainLoop:
         outputs: OutputThread,
         reporter: Reporter,
         drain_timeout: float,
+        delivers: bool = True,
     ) -> None:
         self._worker = worker
         self._arena = arena
@@ -42,6 +43,7 @@ class MainLoop:
         self._inbox = inbox
         self._outputs = outputs
         self._reporter = reporter
+        self._delivers = delivers
         self._calls = Calls(worker, outputs, reporter, drain_timeout)
 
     def run(self) -> None:
@@ -115,6 +117,8 @@ class MainLoop:
     def _hand_over(self, name: str, output: Any) -> None:
         if not self._table.wanted(name):
             self._outputs.give_up(name)
+        elif not self._delivers:  # another rank has the same output
+            self._reporter.finished(name)
         elif isinstance(output, Failed):
             self._outputs.failed(name, output.error)
         else:

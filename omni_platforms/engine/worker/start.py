@@ -97,5 +97,15 @@ def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Part
     inbox = Inbox(channel, table, room, reporter)
     borrow = bool(getattr(worker, "borrow_outputs", False))
     outputs = OutputThread(arena, room, table, reporter, borrow)
-    loop = MainLoop(worker, arena, table, room, inbox, outputs, reporter, setup.drain_timeout)
+    loop = MainLoop(
+        worker,
+        arena,
+        table,
+        room,
+        inbox,
+        outputs,
+        reporter,
+        setup.drain_timeout,
+        setup.delivers,
+    )
     return Parts(worker, arena, room, inbox, outputs, loop)

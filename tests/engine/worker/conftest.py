@@ -54,7 +54,7 @@ def _quick_collections() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Driver]:
     """A worker on the CPU for the tests of one module that do not end it."""
-    with driven(config={"model": "tiny"}) as driver:
+    with driven(config={"model": "tiny"}, arena_cap=16 << 20) as driver:
         yield driver
 
 

@@ -114,6 +114,7 @@ def _a_full_machine_fails_one_output(worker: Driver) -> None:
 
 def _a_late_stop_fails_the_rest(worker: Driver, go: Path) -> None:
     running = worker.send_request(("wait_for", str(go)))
+    worker.await_phase(running, "compute")
     queued = worker.send_request("never begun")
     worker.process.channel.send(Stop(0.0))
     worker.call("omni.describe")  # the reader has seen it, and the time is over
@@ -204,7 +205,7 @@ def test_workers_die_with_their_parent_whatever_they_do() -> None:
 
     A forked child of the parent, with copies of all its descriptors, lives on meanwhile.
     """
-    command = [sys.executable, "-m", "tests.engine.parent", "hold_gil", "stick_in_copy"]
+    command = [sys.executable, "-m", "tests.engine.worker.parent", "hold_gil", "stick_in_copy"]
     parent = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
