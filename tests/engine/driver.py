@@ -23,7 +23,7 @@ from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.process import WorkerProcess
 from omni_platforms.errors import ChannelClosedError
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 MB = 1 << 20
 
 
@@ -163,7 +163,7 @@ def process_of(
 def driven(*args: Any, **options: Any) -> Iterator[Driver]:
     """A worker that is up, and dead and gone afterwards."""
     process = process_of(*args, **options)
-    driver = Driver(process, process.wait_started(PATIENCE))
+    driver = Driver(process, process.wait_started(120))
     try:
         yield driver
     finally:

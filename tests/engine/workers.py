@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from omni_platforms.engine.worker import output_thread
+from omni_platforms.engine.worker import snapshots as snapshots_module
 from omni_platforms.errors import DeviceLostError
 from omni_platforms.platform.selection import current_platform
 from omni_platforms.shm import Packing
@@ -194,6 +196,54 @@ class Worker:
             if between:
                 self.do_wait_for(f"{between}{step}")
         return latents * 10
+
+
+class OnDevice(Worker):
+    """A worker on a simulated device, whose waits a test can change."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        super().__init__(rank, device, config)
+        self.platform: Any = current_platform()
+        self.static = torch.zeros(20_000, device=device)
+
+    def host_waits(self) -> int:
+        """Count how often this thread, the main one, waited for the device."""
+        from omni_platforms.simulator.startup import start_from_environment
+
+        simulation = start_from_environment()
+        assert simulation is not None
+        return simulation.host_waits_of()
+
+    def device_bytes(self) -> int:
+        return int(torch.accelerator.memory_stats()["allocated_bytes.all.current"])
+
+    def plant(self, bug: str) -> None:
+        """Plant a bug; "" takes it out again."""
+        for name in ("synchronize_event", "record_device_event"):
+            vars(self.platform).pop(name, None)
+        output_thread.snapshots = snapshots_module.snapshots
+        if bug == "no wait for the device":
+            self.platform.synchronize_event = lambda event, timeout=None: True
+        elif bug == "no snapshots":
+            output_thread.snapshots = lambda nest: nest
+
+    def hold_copies(self, path: str) -> None:
+        """Let every wait for a copy last until a file is there."""
+        wait = self.platform.synchronize_event
+
+        def held(event: Any, timeout: float | None = None) -> bool:
+            self.do_wait_for(path)
+            return bool(wait(event, timeout))
+
+        self.platform.synchronize_event = held
+
+    def do_static(self, value: float) -> torch.Tensor:
+        """Return the one buffer of all requests, as a replayed graph does."""
+        return self.static.fill_(value)
+
+
+class Borrowing(OnDevice):
+    borrow_outputs = True
 
 
 class SingleWorker:

@@ -78,6 +78,7 @@ class OutputThread:
         except Exception as error:  # noqa: BLE001  it fails this one output
             self.failed(name, error)
             return
+        self._table.enter(name, Phase.GATE)
         self._put(Outgoing(name, packing, gate))
 
     def submit_preview(self, name: str, step: int, nest: Any) -> bool:
@@ -166,7 +167,6 @@ class OutputThread:
 
     def _await_copy(self, outgoing: Outgoing, packing: Packing) -> None:
         name, is_output = outgoing.name, outgoing.step is None
-        self._enter(outgoing, Phase.GATE)
         if outgoing.gate is not None and packing.done is not None:
             self._platform.synchronize_event(outgoing.gate)
         if not self._enter(outgoing, Phase.COPY):
