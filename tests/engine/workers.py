@@ -191,11 +191,11 @@ class Worker:
         for step in range(1, steps + 1):
             if step == fail_at:
                 raise ValueError(f"step {step}")
-            latents += 1  # in place: a preview must not see the next step
+            latents.fill_(step)  # in place: a preview must not see the next step
             yield latents
             if between:
                 self.do_wait_for(f"{between}{step}")
-        return latents * 10
+        return latents.fill_(10 * steps)
 
 
 class OnDevice(Worker):
