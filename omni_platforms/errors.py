@@ -36,7 +36,14 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- UnsendableError (TypeError)             an object that cannot cross to or from a worker
     |   |-- ChannelClosedError (EOFError)           the process at the other end is gone
     |   |-- ChannelBrokenError (OSError)            what comes over the channel makes no sense
-    |   `-- CorruptMessageError (ValueError)        one message is damaged, foreign or too new
+    |   |-- CorruptMessageError (ValueError)        one message is damaged, foreign or too new
+    |   |-- RequestRejectedError (ValueError)       a worker refuses a request; it is well itself
+    |   |-- ResultPumpError (RuntimeError)          a thread that serves a worker has failed
+    |   |-- CallTimeoutError (TimeoutError)         workers did not answer a call in time
+    |   |-- RankOutOfStepError (RuntimeError)       a rank failed, and the others do not answer
+    |   |-- WorkerSurvivedError (RuntimeError)      a process that could not be ended
+    |   |-- UnknownOutputError (LookupError)        an id that was delivered, or never issued
+    |   `-- OutputDroppedError (RuntimeError)       an output that was given up
     |-- SimulatorError
     |   |-- CompilerMissingError (RuntimeError)     no C++ compiler to build the simulator with
     |   |-- ShimBuildError (RuntimeError)           the compiler, or loading what it built, failed
@@ -212,6 +219,34 @@ class CorruptMessageError(EngineError, ValueError):
 
     message_id: str | None = None
     kind: int | None = None
+
+
+class RequestRejectedError(EngineError, ValueError):
+    """A worker refuses a request as such. A worker class may raise it: other errors beat it."""
+
+
+class ResultPumpError(EngineError, RuntimeError):
+    """A thread of the parent that serves a worker has failed, which ends the executor."""
+
+
+class CallTimeoutError(EngineError, _Timeout):
+    """Workers did not answer a call in time; their late replies are dropped."""
+
+
+class RankOutOfStepError(EngineError, RuntimeError):
+    """One rank failed a request and others did not answer in time, which ends the executor."""
+
+
+class WorkerSurvivedError(EngineError, RuntimeError):
+    """A worker's process could not be ended; `shutdown` may be called again."""
+
+
+class UnknownOutputError(EngineError, LookupError):
+    """No output with that id is open: it was delivered before, or never issued."""
+
+
+class OutputDroppedError(EngineError, RuntimeError):
+    """The output, or its request, was dropped or cancelled."""
 
 
 class SimulatorError(OmniError):
