@@ -1,0 +1,102 @@
+"""Which worker gets which job, and when: a window of jobs is at each worker ahead of its time.
+
+Pure: it does no I/O and takes no lock. With the next job waiting at the worker no
+round trip stands between two forwards. What does not fit into the windows waits
+here, in order, so that a worker is chosen as late as possible.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from omni_platforms.engine.ledger_records import Outcome
+from omni_platforms.engine.messages import Execute, ExecuteBatch
+from omni_platforms.engine.ranks import RankReplies
+
+
+@dataclass(eq=False)
+class Work:
+    """One job, as the workers get it."""
+
+    id: str
+    message: Execute | ExecuteBatch
+    replies: RankReplies = field(default_factory=lambda: RankReplies(()))
+    """The COMPUTE_DONEs of the ranks that it was sent to."""
+    drops: list[str] = field(default_factory=list)
+    """Outputs that were dropped, and of which the worker can be told only later."""
+    held: list[tuple[str, Outcome]] = field(default_factory=list)
+    """Outputs that came before every rank was done."""
+
+
+Sends = list[tuple[int, Work]]
+
+
+class Dispatcher:
+    """The queue and the windows. One thread at a time may call it.
+
+    Parameters:
+        workers: how many there are.
+        window: how many jobs without COMPUTE_DONE each may have.
+        lockstep: every worker gets every job, in the same order; otherwise each job
+            goes to the worker that has the fewest.
+    """
+
+    def __init__(self, workers: int, window: int, lockstep: bool) -> None:
+        self._window = window
+        self._lockstep = lockstep
+        self._queue: deque[Work] = deque()
+        self._at_worker: list[dict[str, Work]] = [{} for _ in range(workers)]
+
+    def submit(self, work: Work) -> Sends:
+        """Take a job; return what is to be sent now, in order."""
+        self._queue.append(work)
+        return self._fill()
+
+    def work_of(self, rank: int, job_id: str) -> Work | None:
+        """Return a job that a worker has not finished."""
+        return self._at_worker[rank].get(job_id)
+
+    def finished(self, rank: int, job_id: str) -> Sends:
+        """Note a worker's COMPUTE_DONE; return what is to be sent now, in order."""
+        self._at_worker[rank].pop(job_id, None)
+        return self._fill()
+
+    def waiting(self, job_id: str) -> Work | None:
+        """Return a job that was not sent yet."""
+        return next((work for work in self._queue if work.id == job_id), None)
+
+    def withdraw(self, work: Work) -> None:
+        """Take back a job that was not sent yet."""
+        self._queue.remove(work)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._queue.clear()
+        for jobs in self._at_worker:
+            jobs.clear()
+
+    def load(self) -> tuple[int, list[int]]:
+        """Return how many jobs wait here, and how many are at each worker."""
+        return len(self._queue), [len(jobs) for jobs in self._at_worker]
+
+    def room(self) -> int:
+        """Return how many jobs the windows hold."""
+        return self._window * (1 if self._lockstep else len(self._at_worker))
+
+    def _fill(self) -> Sends:
+        sends: Sends = []
+        while self._queue and (ranks := self._ranks_with_room()):
+            work = self._queue.popleft()
+            work.replies = RankReplies(ranks)
+            for rank in ranks:
+                self._at_worker[rank][work.id] = work
+                sends.append((rank, work))
+        return sends
+
+    def _ranks_with_room(self) -> list[int]:
+        loads = [len(jobs) for jobs in self._at_worker]
+        if self._lockstep:
+            return list(range(len(loads))) if max(loads) < self._window else []
+        least = min(loads)
+        return [loads.index(least)] if least < self._window else []

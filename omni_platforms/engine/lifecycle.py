@@ -1,0 +1,158 @@
+"""`Engine`: one executor from its start to its end, whoever ends it.
+
+It ends in one of three ways: `shutdown` (what was accepted is delivered first), a failure (a
+worker dies, a channel breaks, a rank is out of step), or the exit of this process. After each
+nothing pends, and no process, thread, descriptor or mapping is left.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from omni_platforms.engine.asking import Asking
+from omni_platforms.engine.crew import Crew
+from omni_platforms.engine.messages import Started
+from omni_platforms.engine.process import WorkerProcess
+from omni_platforms.engine.replies import Replies
+from omni_platforms.errors import ExecutorClosedError, ResultPumpError
+
+logger = logging.getLogger(__name__)
+
+_TERM_GRACE_S = 2.0
+_FAILURE_STOP_S = 0.5  # for workers whose results nobody gets any more
+_EXIT_STOP_S = 0.5
+
+OnFailure = Callable[[BaseException], object]
+
+
+class Engine:
+    """Bookkeeping and processes, without the public interface. Any thread may call it."""
+
+    def __init__(
+        self,
+        processes: Sequence[WorkerProcess],
+        started: Sequence[Started] = (),
+        *,
+        window: int,
+        lockstep: bool,
+        output_rank: int,
+        output_timeout: float,
+    ) -> None:
+        self.started = started
+        self.crew = Crew(processes, self.fail)
+        self.asking = Asking(
+            self.crew.senders,
+            window=window,
+            lockstep=lockstep,
+            output_rank=output_rank,
+            output_timeout=output_timeout,
+        )
+        self._replies = Replies(self.asking.board, output_timeout, self.fail)
+        self._callbacks: list[OnFailure] = []
+        self._process = os.getpid()
+        self._ending = threading.RLock()
+        self._ended = False
+        _live.add(self)
+        self.crew.start(self._replies)
+
+    # A failure ------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """End the executor with a cause: whatever pends fails, and the workers are stopped."""
+        if not self.asking.board.fail(error):
+            return
+        logger.error("the executor has ended: %s", error)
+        thread = threading.Thread(
+            target=self._end_after_failure, args=(error,), name="omni-end", daemon=True
+        )
+        thread.start()
+
+    def _end_after_failure(self, error: BaseException) -> None:
+        with self.asking.board.changed:
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            _call(callback, error)
+        self._end(_FAILURE_STOP_S)
+
+    def on_failure(self, callback: OnFailure) -> None:
+        """Have `callback(cause)` called, once, when a failure ends the executor, or ended it."""
+        with self.asking.board.changed:
+            failure = self.asking.board.failure
+            if failure is None:
+                self._callbacks.append(callback)
+                return
+        if not isinstance(failure, ExecutorClosedError):  # which a shutdown leaves
+            _call(callback, failure)
+
+    def is_healthy(self) -> bool:
+        """Whether requests are served. Also finds threads and processes that died in silence."""
+        board = self.asking.board
+        if board.failure is not None or board.closing is not None:
+            return False
+        dead = self.crew.dead_threads()
+        if dead and board.failure is None:
+            self.fail(ResultPumpError(f"the threads {dead} have died without a word"))
+        return not dead and all(process.is_alive() for process in self.crew.processes)
+
+    # The end --------------------------------------------------------------------
+
+    def shutdown(self, timeout: float) -> None:
+        """Deliver what was accepted, at most `timeout` seconds; then end. Again: does nothing.
+
+        On a pump's thread, that is in a future's callback, it delivers nothing more.
+        """
+        if os.getpid() != self._process:
+            return
+        deadline = time.monotonic() + (0.0 if self.crew.is_pump_here() else timeout)
+        board = self.asking.board
+        with board.changed:
+            board.closing = board.closing or "the executor was shut down"
+        board.wait_for(board.is_idle, deadline - time.monotonic())
+        self._end(max(0.0, deadline - time.monotonic()))
+
+    def _end(self, timeout: float) -> None:
+        with self._ending:
+            if self._ended:
+                return
+            board = self.asking.board
+            try:
+                self.crew.stop(timeout, _TERM_GRACE_S)
+            finally:
+                self._replies.close()
+                board.fail(ExecutorClosedError(f"{board.closing} before this was done"))
+            self._ended = True
+            _live.discard(self)
+
+    def abandon(self) -> None:
+        """End without waiting: nobody holds the executor any more."""
+        if os.getpid() == self._process and not self._ended:
+            threading.Thread(target=self.shutdown, args=(0.0,), name="omni-end").start()
+
+    def end_at_exit(self) -> None:
+        """End at the exit of this process, in which nobody waits for results any more."""
+        if os.getpid() != self._process:
+            return
+        with self.asking.board.changed:
+            self.asking.board.closing = "this process ends"
+        self._end(_EXIT_STOP_S)
+
+
+def _call(callback: OnFailure, error: BaseException) -> None:
+    try:
+        callback(error)
+    except Exception:
+        logger.exception("a callback of on_failure failed")
+
+
+_live: set[Engine] = set()
+
+
+@atexit.register
+def _end_all_at_exit() -> None:
+    for engine in list(_live):
+        engine.end_at_exit()

@@ -1,0 +1,110 @@
+"""SIGKILL of a real worker at any stage: what had arrived is delivered, the rest fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omni_platforms import (
+    ExecutorClosedError,
+    MultiprocExecutor,
+    WorkerDiedError,
+)
+from tests.engine.fakes import PATIENCE, until
+from tests.engine.test_executor import MB, ROOM
+
+pytestmark = pytest.mark.usefixtures("nothing_stays_behind")
+
+
+@contextmanager
+def one_worker(worker: str = "Worker", **options: Any) -> Iterator[tuple[MultiprocExecutor, int]]:
+    name = f"tests.engine.workers:{worker}"
+    with MultiprocExecutor(name, 1, "cpu", **{**ROOM, **options}) as executor:
+        yield executor, executor._engine.crew.processes[0].pid
+
+
+def kill_and_check(executor: MultiprocExecutor, pid: int, pending: list[Any]) -> None:
+    """Kill the worker: in two seconds everything that pends has failed by name."""
+    causes: list[BaseException] = []
+    executor.on_failure(causes.append)
+    started = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    for future in pending:
+        with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
+            future.result(PATIENCE)
+    until(lambda: causes)
+    assert time.monotonic() - started < 2
+    assert executor.check_health() is False
+    assert causes == [executor.failure]
+    with pytest.raises(ExecutorClosedError, match="SIGKILL"):
+        executor.submit("next")
+
+
+def test_killed_while_idle_with_an_output_that_nobody_has_taken() -> None:
+    with one_worker() as (executor, pid):
+        kept = executor.wait_output_ready(executor.submit(("fill", (1, 9000))).async_output_id)
+        tensor = kept.result(PATIENCE)
+        done = executor.execute_model(("fill", (2, 9000)))
+        until(lambda: "here" in str(executor.describe_pending_state()))
+        kill_and_check(executor, pid, [])
+        assert executor.wait_output_ready(done.async_output_id).result()[0] == 2
+        assert tensor.eq(1).all(), "results outlive the worker"
+
+
+def test_killed_in_a_forward(tmp_path: Path) -> None:
+    with one_worker() as (executor, pid):
+        futures = [executor.submit(("wait_for", str(tmp_path / "never"))) for _ in range(4)]
+        waits = [executor.wait_output_ready(future.async_output_id) for future in futures]
+        call = executor._ask.call("facts")[1]
+        drop = executor._ask.drop(futures[0].async_output_id)
+        kill_and_check(executor, pid, [*futures[1:], *waits[1:], call, drop])
+
+
+def test_killed_between_compute_done_and_output_ready() -> None:
+    with one_worker(arena_cap=MB) as (executor, pid):
+        first = executor.execute_model(("fill", (1, MB // 8)))
+        second = executor.execute_model(("fill", (2, MB // 4 - 16)))  # waits for room
+        waiting = executor.wait_output_ready(second.async_output_id)
+        until(lambda: "'room'" in str(executor.describe_pending_state(PATIENCE)))
+        kill_and_check(executor, pid, [waiting])
+        assert executor.wait_output_ready(first.async_output_id).result()[0] == 1
+
+
+def test_killed_while_it_writes_with_its_lock_held() -> None:
+    """The pump is held up, so that the worker is in the middle of a message that it locks for."""
+    release = threading.Event()
+    with one_worker() as (executor, pid):
+        blocking = executor.submit("first")
+        blocking.add_done_callback(lambda _: release.wait(PATIENCE))
+        big = executor.submit(b"x" * (8 * MB))
+        waiting = executor.wait_output_ready(big.async_output_id)
+        until(lambda: _is_blocked_in_a_write(pid))
+        threading.Timer(0.2, release.set).start()
+        kill_and_check(executor, pid, [waiting])
+
+
+def _is_blocked_in_a_write(pid: int) -> bool:
+    """Whether a thread of the worker is inside `sendmsg`, by the number of its system call."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        call = (task / "syscall").read_text().split()[0]
+        if call == {"x86_64": "46", "aarch64": "211"}[os.uname().machine]:
+            return True
+    return False
+
+
+def test_a_worker_that_ignores_sigterm_is_ended_by_shutdown(tmp_path: Path) -> None:
+    with one_worker("Deaf") as (executor, pid):
+        executor.submit(("wait_for", str(tmp_path / "never")))
+        started = time.monotonic()
+        executor.shutdown(timeout=0.1)
+        assert time.monotonic() - started < 8
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
