@@ -12,7 +12,6 @@ import pytest
 
 from omni_platforms.shm.lease import open_leases
 from tests.engine.driver import Driver, driven
-from tests.engine.fakes import Pair, executor_of
 from tests.shm.conftest import traces
 
 
@@ -76,10 +75,3 @@ def nothing_stays_behind() -> Iterator[None]:
     yield
     gc.collect()
     assert (traces(), workers_left(), _without_short_threads()) == before
-
-
-@pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    """An executor whose one worker is a fake."""
-    with executor_of(monkeypatch) as (executor, workers):
-        yield executor, workers[0]
