@@ -42,6 +42,7 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- CallTimeoutError (TimeoutError)         workers did not answer a call in time
     |   |-- RankOutOfStepError (RuntimeError)       a rank failed, and the others do not answer
     |   |-- WorkerSurvivedError (RuntimeError)      a process that could not be ended
+    |   |-- WaitInCallbackError (RuntimeError)      a callback waits for what it holds up itself
     |   |-- UnknownOutputError (LookupError)        an id that was delivered, or never issued
     |   `-- OutputDroppedError (RuntimeError)       an output that was given up
     |-- SimulatorError
@@ -239,6 +240,10 @@ class RankOutOfStepError(EngineError, RuntimeError):
 
 class WorkerSurvivedError(EngineError, RuntimeError):
     """A worker's process could not be ended; `shutdown` may be called again."""
+
+
+class WaitInCallbackError(EngineError, RuntimeError):
+    """A callback, on the thread that receives from a worker, waits for what is still to come."""
 
 
 class UnknownOutputError(EngineError, LookupError):

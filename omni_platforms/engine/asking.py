@@ -6,7 +6,7 @@ import concurrent.futures
 import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from omni_platforms.engine.board import Board, Link
@@ -22,6 +22,7 @@ from omni_platforms.errors import (
     OmniError,
     OutputTimeoutError,
     UnknownOutputError,
+    WaitInCallbackError,
 )
 
 _SETTING = "OMNI_ASYNC_OUTPUT_TIMEOUT"
@@ -46,6 +47,8 @@ class Asking:
         self._output_timeout = output_timeout
         self._numbers = itertools.count(1)
         self._process = os.getpid()
+        self.is_pump_here: Callable[[], bool] = lambda: False
+        """Whether the calling thread is one that receives from a worker."""
         self.board = Board(links, window, lockstep, output_rank, self._output_future)
 
     # Requests -----------------------------------------------------------------
@@ -139,8 +142,18 @@ class Asking:
                 "this executor belongs to the parent of this forked process: make one here"
             )
 
+    def check_may_wait(self) -> None:
+        """Raise `ExecutorForkedError`, and `WaitInCallbackError` on a thread that receives."""
+        self.check_process()
+        if self.is_pump_here():
+            raise WaitInCallbackError(
+                "a future's callback waits for another output, which its own thread would have to "
+                "receive: hand the work to another thread"
+            )
+
     def describe(self, workers: Mapping[int, Any] | None = None) -> PendingState:
         """Return what is in hand at this moment. Does not block."""
+        self.check_process()
         board = self.board
         with board.changed:
             queued, at_workers = board.dispatcher.load()

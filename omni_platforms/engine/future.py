@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 class Owner(Protocol):
     """What a future asks of its executor."""
 
-    def check_process(self) -> None:
-        """Raise `ExecutorForkedError` in a forked child: nothing arrives there."""
+    def check_may_wait(self) -> None:
+        """Raise where nothing would ever arrive: in a forked child, or on a pump's thread."""
 
     def timeout_error(self, output_id: str, waited: float, setting: bool) -> Exception:
         """Return the error that says what an output waits for."""
@@ -54,7 +54,8 @@ class EngineFuture(concurrent.futures.Future[Any]):
         `OMNI_ASYNC_OUTPUT_TIMEOUT` and a COMPUTE_DONE for as long as the worker lives. Raises
         `OutputTimeoutError` (it is still on its way then, and may be asked for again),
         `CancelledError`, the error of the request with the worker's traceback as its
-        cause, what ended the executor, or `ExecutorForkedError` in a forked child.
+        cause, what ended the executor, `WaitInCallbackError` in a callback, or
+        `ExecutorForkedError` in a forked child.
         """
         limit = self._limit(timeout)
         try:
@@ -108,7 +109,7 @@ class EngineFuture(concurrent.futures.Future[Any]):
 
     def _limit(self, timeout: float | None) -> float | None:
         if not self.done():
-            self._owner.check_process()
+            self._owner.check_may_wait()
         return self._timeout if timeout is None else timeout
 
     def _explained(self, limit: float | None, asked: float | None) -> Exception:

@@ -52,6 +52,7 @@ class Engine:
             output_rank=output_rank,
             output_timeout=output_timeout,
         )
+        self.asking.is_pump_here = self.crew.is_pump_here
         self._replies = Replies(self.asking.board, output_timeout, self.fail)
         self._callbacks: list[OnFailure] = []
         self._process = os.getpid()
@@ -64,7 +65,7 @@ class Engine:
 
     def fail(self, error: BaseException) -> None:
         """End the executor with a cause: whatever pends fails, and the workers are stopped."""
-        if not self.asking.board.fail(error):
+        if os.getpid() != self._process or not self.asking.board.fail(error):
             return
         logger.error("the executor has ended: %s", error)
         thread = threading.Thread(
@@ -92,6 +93,8 @@ class Engine:
     def is_healthy(self) -> bool:
         """Whether requests are served. Also finds threads and processes that died in silence."""
         board = self.asking.board
+        if os.getpid() != self._process:
+            return False  # a forked child has neither threads nor workers
         if board.failure is not None or board.closing is not None:
             return False
         dead = self.crew.dead_threads()

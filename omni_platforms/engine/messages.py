@@ -89,6 +89,8 @@ class Setup:
     delivers: bool = True
     """Whether its outputs are wanted. Of ranks that work in lockstep only one has this."""
     arena_cap: int | None = None
+    arena_shares: int = 1
+    """How many workers divide the default cap between them."""
     arena_segment_bytes: int | None = None
     arena_initial_bytes: int | None = None
     block_when_full: bool = True

@@ -14,15 +14,19 @@ def for_each_rank(
     setup: Setup, devices: Sequence[int] | None, output_rank: int | None
 ) -> list[Setup]:
     """Return the setup of each rank; with an `output_rank` only that one delivers outputs."""
-    return [
-        replace(
+    setups = []
+    for rank in range(setup.world_size):
+        delivers = output_rank in (None, rank)
+        made = replace(
             setup,
             rank=rank,
             device_index=rank if devices is None else devices[rank],
-            delivers=output_rank in (None, rank),
+            delivers=delivers,
+            arena_shares=setup.world_size if output_rank is None else 1,
+            arena_initial_bytes=setup.arena_initial_bytes if delivers else 0,
         )
-        for rank in range(setup.world_size)
-    ]
+        setups.append(made)
+    return setups
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ def call_all(
 
     Blocks and raises as `MultiprocExecutor.collective_rpc`.
     """
+    ask.check_may_wait()
     call_id, future = ask.call(method, args, kwargs, ranks=ranks, drain=drain)
     try:
         answers = future.result(timeout)

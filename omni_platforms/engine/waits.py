@@ -41,6 +41,8 @@ def drop_and_wait(ask: Asking, any_id: str, timeout: float) -> bool:
     acknowledged = ask.drop(any_id)
     if acknowledged is None:
         return False
+    if not acknowledged.done():
+        ask.check_may_wait()
     try:
         acknowledged.result(timeout)
     except concurrent.futures.TimeoutError:

@@ -108,8 +108,12 @@ class Segments:
             self._sender.close()
 
 
+def default_cap() -> int:
+    """Return the cap of an arena that nobody gave one: bytes. Does not block."""
+    return memory_left().nbytes // _SHARE // ALIGNMENT * ALIGNMENT
+
+
 def _cap(cap: int | None) -> tuple[int, str]:
     if cap is not None:
         return cap // ALIGNMENT * ALIGNMENT, "as it was asked for"
-    left = memory_left()
-    return left.nbytes // _SHARE // ALIGNMENT * ALIGNMENT, f"a quarter of {left.limit}"
+    return default_cap(), f"a quarter of {memory_left().limit}"

@@ -12,6 +12,7 @@ from omni_platforms import (
     CorruptPacketError,
     ExecutorClosedError,
     ResultPumpError,
+    WaitInCallbackError,
     WorkerDiedError,
 )
 from omni_platforms.engine.messages import AsyncOutput, Drop, Ended, Kind, encode
@@ -164,6 +165,26 @@ def test_a_sender_that_fails_ends_the_executor(pair: Pair) -> None:
     executor._engine.crew.senders[0].put("no message")  # type: ignore[arg-type]
     until(lambda: not executor.check_health())
     assert isinstance(executor.failure, ResultPumpError)
+
+
+def test_a_callback_that_waits_for_what_it_holds_up_is_told_so(pair: Pair) -> None:
+    executor, worker = pair
+    errors: list[BaseException | None] = []
+    first, second = executor.submit(1), executor.submit(2)
+
+    def wait(_: Any) -> None:
+        for ask in (second.result, second.exception, lambda: executor.collective_rpc("method")):
+            try:
+                ask()
+            except WaitInCallbackError as error:
+                errors.append(error)
+
+    first.add_done_callback(wait)
+    names = [worker.begin(), worker.begin()]
+    for name in names:
+        worker.computed(name)
+    assert second.result().id == names[1]
+    assert len(errors) == 3
 
 
 # A worker that dies -----------------------------------------------------------------------------

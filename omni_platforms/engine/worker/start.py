@@ -21,6 +21,7 @@ from omni_platforms.errors import DrainTimeoutError
 from omni_platforms.platform.selection import current_platform
 from omni_platforms.shm import Arena
 from omni_platforms.shm.arena import SEGMENT_BYTES
+from omni_platforms.shm.growth import default_cap
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +82,20 @@ def start(setup: Setup, channel: Channel, arena_socket: socket.socket) -> Parts:
     arena = Arena(
         platform,
         device,
-        cap=setup.arena_cap,
+        cap=_cap(setup),
         segment_bytes=setup.arena_segment_bytes or SEGMENT_BYTES,
         initial_bytes=setup.arena_initial_bytes,
     )
     arena.connect(arena_socket)
     arena_socket.close()  # the arena has its own copy
     return _assemble(setup, channel, worker, arena)
+
+
+def _cap(setup: Setup) -> int | None:
+    """Return the arena's cap; the default one of a single worker is the arena's own."""
+    if setup.arena_cap is not None or setup.arena_shares == 1:
+        return setup.arena_cap
+    return default_cap() // setup.arena_shares
 
 
 def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Parts:
