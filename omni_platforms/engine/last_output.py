@@ -39,10 +39,16 @@ class LastOutput:
 
     def close(self) -> None:
         """Stop to read, and close the pipe. Safe to call again."""
+        self._wake()
+        self._thread.join()
+
+    def _wake(self) -> None:
         end, self._end = self._end, -1
         if end >= 0:
-            os.close(end)  # wakes the thread
-            self._thread.join()
+            os.close(end)
+
+    def __del__(self) -> None:
+        self._wake()  # the thread, which had this object, has ended
 
     def leave_to_parent(self) -> None:
         """In a forked child: close its copies of the descriptors."""

@@ -97,6 +97,12 @@ class Setup:
     """Whether an output waits for room in the arena; it fails at once otherwise."""
     room_timeout: float = 600.0
     """How long it waits."""
+    max_in_flight: int = 4
+    """How many outputs the device may be computing or copying before a hand-over waits.
+
+    A forward that never waits for its device would otherwise run ahead of it without
+    end, and every output on its way holds device memory.
+    """
     drain_timeout: float = 10.0
     """How long `sleep` waits for copies in flight before it is refused."""
 

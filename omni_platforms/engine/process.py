@@ -78,10 +78,10 @@ class WorkerProcess:
             end.close()
         os.close(reading)
         os.close(printing)
-        # Closing it ends the worker: whoever lets go of this object lets go of the process.
-        self._let_go = weakref.finalize(self, os.close, self._lifeline)
-        self._let_go.atexit = False
         self._death = _pidfd(self._popen.pid)
+        # Closing the lifeline ends the worker: who lets go of this object lets go of the process.
+        self._let_go = weakref.finalize(self, _close_all, self._lifeline, self._death)
+        self._let_go.atexit = False
         self.channel = Channel(ours, self._death)
         self._printed = LastOutput(printed, self.name)
         self._closed = False
@@ -221,8 +221,6 @@ class WorkerProcess:
         self._printed.finish(_PRINTED_GRACE_S)
         self._printed.close()
         self._let_go()
-        if self._death is not None:
-            os.close(self._death)
 
     def _leave_to_parent(self) -> None:
         """In a forked child: close its copies, so that it keeps no worker alive."""
@@ -232,8 +230,6 @@ class WorkerProcess:
         if self._arena_socket.fileno() >= 0:
             os.close(self._arena_socket.detach())
         self._let_go()
-        if self._death is not None:
-            os.close(self._death)
 
 
 def stop_all(
@@ -326,6 +322,12 @@ def _pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except OSError:  # an old kernel, or a sandbox that forbids it
         return None
+
+
+def _close_all(*descriptors: int | None) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 _all: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()

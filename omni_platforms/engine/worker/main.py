@@ -26,6 +26,7 @@ FAILED = 70
 def main() -> None:
     """Be a worker. The arguments are descriptors: the channel, the arena's socket, the lifeline."""
     channel_end, arena_end, lifeline_end = map(int, sys.argv[1:4])
+    del sys.argv[1:]  # they are nothing to the user's code
     lifeline.hold(lifeline_end)
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it stops its workers

@@ -48,6 +48,7 @@ class OutputThread:
         table: WorkTable,
         reporter: Reporter,
         borrow: bool = False,
+        max_in_flight: int = 4,
     ) -> None:
         self._platform = arena.platform
         self._device = arena.device
@@ -56,6 +57,7 @@ class OutputThread:
         self._table = table
         self._reporter = reporter
         self._borrow = borrow
+        self._most = max(1, max_in_flight)
         self._queue: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._changed = threading.Condition(threading.Lock())
         self._unfinished = 0
@@ -65,15 +67,17 @@ class OutputThread:
     # The main thread ----------------------------------------------------------
 
     def submit(self, name: str, nest: Any) -> None:
-        """Hand an output over. Blocks only for host copies, and for room where that was asked for.
+        """Hand an output over. An error is the output's: it is sent.
 
-        An error is the output's: it is sent.
+        Blocks only for host copies, while the device is `max_in_flight` outputs
+        behind, and for room where that was asked for.
         """
         try:
             if self._borrow:
                 nest = snapshots(nest)
             gate = self._platform.record_device_event(self._platform.current_stream(self._device))
             self._table.enter(name, Phase.ROOM)
+            self._await_fewer()
             packing = self._room.start(nest, gate, lambda: self._table.wanted(name))
         except Exception as error:  # noqa: BLE001  it fails this one output
             self.failed(name, error)
@@ -131,6 +135,10 @@ class OutputThread:
         """Block until the thread has ended, at most `timeout` seconds; return whether it has."""
         self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
+
+    def _await_fewer(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._unfinished < self._most)
 
     def _put(self, outgoing: Outgoing) -> None:
         with self._changed:

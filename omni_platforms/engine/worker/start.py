@@ -104,7 +104,7 @@ def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Part
     room = Room(arena, setup.block_when_full, setup.room_timeout)
     inbox = Inbox(channel, table, room, reporter)
     borrow = bool(getattr(worker, "borrow_outputs", False))
-    outputs = OutputThread(arena, room, table, reporter, borrow)
+    outputs = OutputThread(arena, room, table, reporter, borrow, setup.max_in_flight)
     loop = MainLoop(
         worker,
         arena,

@@ -28,5 +28,4 @@ def main() -> None:
     time.sleep(60)
 
 
-if __name__ == "__main__":
-    main()
+main()  # without a guard: nothing runs this file a second time

@@ -28,6 +28,7 @@ from omni_platforms.errors import (
     DeviceLostError,
     UnknownMethodError,
     WorkerStartError,
+    WorkerStoppedError,
 )
 from omni_platforms.platform.cpu import CpuPlatform
 from omni_platforms.shm import Arena, ArenaView
@@ -102,6 +103,21 @@ def test_the_wait_for_room_has_an_end() -> None:
         with pytest.raises(ArenaFullError, match=r"no room for an output within 0\.1 s"):
             worker.run(("fill", (3, 350_000)))
         assert held[1].eq(1).all()
+
+
+def test_a_stop_that_is_over_fails_what_was_not_begun(tmp_path: Path) -> None:
+    with inside(Worker(0, CPU, None)) as worker:
+        running = worker.send_request(("wait_for", str(tmp_path / "go")))
+        worker.await_phase(running, "compute")
+        queued = worker.send_request("never begun")
+        worker.process.channel.send(Stop(0.0))
+        worker.call("omni.describe")  # the reader has seen it, and the time is over
+        (tmp_path / "go").touch()
+        assert worker.hear(Kind.COMPUTE_DONE, running).error is None
+        assert worker.output(running) == str(tmp_path / "go")
+        error = worker.hear(Kind.COMPUTE_DONE, queued).error
+        assert error is not None
+        assert isinstance(error.restore(), WorkerStoppedError)
 
 
 def test_a_rank_that_delivers_nothing_keeps_nothing() -> None:

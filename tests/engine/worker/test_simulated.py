@@ -122,6 +122,22 @@ def test_sleep_is_refused_while_a_copy_reads(device: Driver, tmp_path: Path) -> 
     assert device.call("wake_up") == "awake"
 
 
+def test_a_forward_that_never_waits_does_not_run_away_from_its_device(
+    device: Driver, tmp_path: Path
+) -> None:
+    """Four outputs are on their way; the fifth is computed and waits, the sixth is not begun."""
+    device.call("hold_copies", str(tmp_path / "go"))
+    names = [device.send_request(("fill", (i + 1, 20_000))) for i in range(6)]
+    device.hear(Kind.COMPUTE_DONE, names[4])
+    phases = []
+    while phases != ["gate"] * 4 + ["room", "queue"]:
+        phases = [row["phase"] for row in device.call("omni.describe")]
+        assert phases[-1] == "queue"
+    (tmp_path / "go").touch()
+    assert wrong([device.output(name) for name in names]) == []
+    device.throw_away()
+
+
 def stepped(device: Driver, go: Path) -> list[bool]:
     """Run a request in steps that overwrite their tensor; return whether each preview was right."""
     device.call("hold_copies", str(go))
