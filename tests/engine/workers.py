@@ -237,6 +237,11 @@ class OnDevice(Worker):
 
         self.platform.synchronize_event = held
 
+    def do_fail_on_device(self, index: int) -> torch.Tensor:
+        """Queue a kernel that fails when it runs: an index that is out of range."""
+        where = torch.tensor([index] * 20_000).to(self.device)
+        return torch.nn.functional.embedding(where, torch.ones(3, 2, device=self.device))
+
     def do_static(self, value: float) -> torch.Tensor:
         """Return the one buffer of all requests, as a replayed graph does."""
         return self.static.fill_(value)

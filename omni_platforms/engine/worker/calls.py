@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from omni_platforms.engine.failure import ErrorRecord
 from omni_platforms.engine.messages import Call
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.worker.output_thread import OutputThread
@@ -34,12 +33,11 @@ class Calls:
                 "the worker sleeps, so it has no memory for a request: call wake_up() first"
             )
 
-    def answer(self, call: Call) -> BaseException | None:
-        """Run a call and send its one reply; return the error that it was, if it was one."""
+    def failure(self, call: Call) -> BaseException | None:
+        """Run a call and send its reply, or return the error that is its reply."""
         try:
             result = Pickled.of(self._call(call))
         except BaseException as error:  # noqa: BLE001  it is the reply
-            self._reporter.result(call.id, error=ErrorRecord.of(error))
             return error
         self._reporter.result(call.id, result=result)
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from omni_platforms.errors import DeviceLostError, OmniError
+from omni_platforms.errors import DeviceLostError, OmniError, SimulatedFaultError
 from omni_platforms.platform.interface import OmniPlatform
 
 
@@ -18,7 +18,8 @@ def lost_device(
     """
     if isinstance(error, DeviceLostError):
         return error
-    if not isinstance(error, RuntimeError) or isinstance(error, OmniError):
+    ours = isinstance(error, OmniError) and not isinstance(error, SimulatedFaultError)
+    if ours or not isinstance(error, RuntimeError):
         return None
     last = _failure(platform, device) and _failure(platform, device)
     if last is None:

@@ -58,8 +58,9 @@ class MainLoop:
         elif isinstance(task, ExecuteBatch):
             self._execute_batch(task)
         elif isinstance(task, Call):
-            error = self._calls.answer(task)
+            error = self._too_late() or self._calls.failure(task)
             if error is not None:
+                self._reporter.result(task.id, error=ErrorRecord.of(error))
                 self._settle(error)
         elif isinstance(task, Damaged):
             self._answer_damaged(task)
@@ -126,11 +127,18 @@ class MainLoop:
 
     def _check_ready(self) -> None:
         self._calls.check_awake()
+        late = self._too_late()
+        if late is not None:
+            raise late
+
+    def _too_late(self) -> WorkerStoppedError | None:
+        """Return the error of what is not begun any more, once the time to stop is over."""
         stop_at = self._room.stop_at
-        if stop_at is not None and time.monotonic() > stop_at:
-            raise WorkerStoppedError(
-                "the executor was shut down, and its timeout was over before this request was begun"
-            )
+        if stop_at is None or time.monotonic() <= stop_at:
+            return None
+        return WorkerStoppedError(
+            "the executor was shut down, and its timeout was over before this was begun"
+        )
 
     def _settle(self, error: BaseException) -> None:
         """End the worker when its device is lost; otherwise let go of what the error holds."""

@@ -7,6 +7,7 @@ device tensor of it, once it is sent, failed or dropped.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from omni_platforms.engine.worker.snapshots import snapshots
 from omni_platforms.engine.worker.work import Phase, WorkTable
 from omni_platforms.errors import ArenaFullError, ChannelClosedError, DrainTimeoutError
 from omni_platforms.shm import Arena, Packet, Packing
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -126,6 +129,11 @@ class OutputThread:
                 "memory must not be released; try again, with a longer timeout."
             )
         self._collect()
+        if self._arena.stats().retired:
+            raise DrainTimeoutError(
+                f"{self._device} does not say whether it still reads outputs that were given up, "
+                "so nothing may be released. It probably is lost: start the executor anew."
+            )
 
     def stop(self) -> None:
         """End the thread behind what is under way. Does not block."""
@@ -237,6 +245,10 @@ class OutputThread:
 
     def _collect(self) -> None:
         """Free what was given up; what the device still writes is waited for."""
-        if self._arena.stats().retired:
+        if not self._arena.stats().retired:
+            return
+        try:
             self._platform.synchronize(self._device)
-            self._arena.stats()
+        except Exception as error:  # noqa: BLE001  `lost_device` decides what it means
+            logger.warning("waiting for %s failed: %s", self._device, str(error))
+        self._arena.stats()

@@ -15,7 +15,12 @@ import pytest
 import torch
 
 from omni_platforms.engine.messages import Kind
-from omni_platforms.errors import CompilerMissingError, DrainTimeoutError, WorkerStartError
+from omni_platforms.errors import (
+    CompilerMissingError,
+    DrainTimeoutError,
+    SimulatedFaultError,
+    WorkerStartError,
+)
 from tests.engine.driver import Driver, driven
 
 pytestmark = [pytest.mark.xdist_group("engine_worker"), pytest.mark.simulated]
@@ -102,6 +107,16 @@ def test_a_drop_is_acknowledged_when_the_device_has_finished(
     device.hear(Kind.DROPPED, name)
     device.await_nothing_left()
     assert device.call("device_bytes") == before, "an idle worker holds nothing of it"
+
+
+def test_a_kernel_that_fails_costs_its_output_alone(device: Driver) -> None:
+    name = device.send_request(("fail_on_device", 9))
+    assert device.hear(Kind.COMPUTE_DONE, name).error is None, "nobody could know"
+    with pytest.raises(SimulatedFaultError, match=r"embedding|index"):
+        device.output(name)
+    assert wrong(filled(device)) == []
+    assert device.call("sleep", 1) == 1, "nothing of it is under way"
+    assert device.call("wake_up") == "awake"
 
 
 def test_sleep_is_refused_while_a_copy_reads(device: Driver, tmp_path: Path) -> None:
