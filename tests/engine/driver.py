@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,6 +87,11 @@ class Driver:
             assert isinstance(message, AsyncOutput)
             self.seen.append(message)
         return message
+
+    def hear_what_is_there(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self.hear_one(0.0)
 
     def hear_to_the_end(self) -> None:
         try:

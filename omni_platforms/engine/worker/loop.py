@@ -6,7 +6,15 @@ import time
 from typing import Any
 
 from omni_platforms.engine.failure import ErrorRecord
-from omni_platforms.engine.messages import Call, Execute, ExecuteBatch, Kind, Stop, member_id
+from omni_platforms.engine.messages import (
+    Call,
+    Execute,
+    ExecuteBatch,
+    Kind,
+    Setup,
+    Stop,
+    member_id,
+)
 from omni_platforms.engine.worker.batch import Failed, run_batch
 from omni_platforms.engine.worker.calls import Calls
 from omni_platforms.engine.worker.device_loss import lost_device
@@ -27,14 +35,13 @@ class MainLoop:
     def __init__(
         self,
         worker: Any,
+        setup: Setup,
         arena: Arena,
         table: WorkTable,
         room: Room,
         inbox: Inbox,
         outputs: OutputThread,
         reporter: Reporter,
-        drain_timeout: float,
-        delivers: bool = True,
     ) -> None:
         self._worker = worker
         self._arena = arena
@@ -43,8 +50,8 @@ class MainLoop:
         self._inbox = inbox
         self._outputs = outputs
         self._reporter = reporter
-        self._delivers = delivers
-        self._calls = Calls(worker, outputs, reporter, drain_timeout)
+        self._delivers = setup.delivers
+        self._calls = Calls(worker, outputs, reporter, setup.drain_timeout)
 
     def run(self) -> None:
         """Handle tasks until the parent stops the worker."""

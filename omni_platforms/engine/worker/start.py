@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.messages import Setup, Started
@@ -17,7 +20,8 @@ from omni_platforms.engine.worker.reporting import Reporter
 from omni_platforms.engine.worker.room import Room
 from omni_platforms.engine.worker.work import WorkTable
 from omni_platforms.engine.worker.worker_class import make_worker
-from omni_platforms.errors import DrainTimeoutError
+from omni_platforms.errors import DrainTimeoutError, WorkerStartError
+from omni_platforms.platform.interface import OmniPlatform
 from omni_platforms.platform.selection import current_platform
 from omni_platforms.shm import Arena
 from omni_platforms.shm.arena import SEGMENT_BYTES
@@ -75,14 +79,14 @@ def start(setup: Setup, channel: Channel, arena_socket: socket.socket) -> Parts:
     Raises what the platform, the user's class and the arena raise.
     """
     platform = current_platform()
-    device = platform.device(setup.device_index)
+    device = device_of(setup, platform)
     platform.set_device(device)
     worker = make_worker(setup, device)
     # After the model, so that its share is one of the memory that is left.
     arena = Arena(
         platform,
         device,
-        cap=_cap(setup),
+        cap=cap_of(setup),
         segment_bytes=setup.arena_segment_bytes or SEGMENT_BYTES,
         initial_bytes=setup.arena_initial_bytes,
     )
@@ -91,11 +95,24 @@ def start(setup: Setup, channel: Channel, arena_socket: socket.socket) -> Parts:
     return _assemble(setup, channel, worker, arena)
 
 
-def _cap(setup: Setup) -> int | None:
+def cap_of(setup: Setup) -> int | None:
     """Return the arena's cap; the default one of a single worker is the arena's own."""
     if setup.arena_cap is not None or setup.arena_shares == 1:
         return setup.arena_cap
     return default_cap() // setup.arena_shares
+
+
+def device_of(setup: Setup, platform: OmniPlatform) -> torch.device:
+    """Return the worker's device. Raises `WorkerStartError` for one that is not there."""
+    count = platform.device_count()
+    if platform.device_type != "cpu" and not 0 <= setup.device_index < count:
+        variable = platform.device_control_env_var or ""
+        limit = f" ({variable}={os.environ[variable]})" if variable in os.environ else ""
+        raise WorkerStartError(
+            f"rank {setup.rank} is to use device {setup.device_index}, and this process sees "
+            f"{count} of platform {platform.name!r}{limit}: start fewer workers, or name devices"
+        )
+    return platform.device(setup.device_index)
 
 
 def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Parts:
@@ -105,15 +122,5 @@ def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Part
     inbox = Inbox(channel, table, room, reporter)
     borrow = bool(getattr(worker, "borrow_outputs", False))
     outputs = OutputThread(arena, room, table, reporter, borrow, setup.max_in_flight)
-    loop = MainLoop(
-        worker,
-        arena,
-        table,
-        room,
-        inbox,
-        outputs,
-        reporter,
-        setup.drain_timeout,
-        setup.delivers,
-    )
+    loop = MainLoop(worker, setup, arena, table, room, inbox, outputs, reporter)
     return Parts(worker, arena, room, inbox, outputs, loop)

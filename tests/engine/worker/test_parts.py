@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.worker import numa
 from omni_platforms.engine.worker.device_loss import lost_device
 from omni_platforms.engine.worker.forgetting import forget
-from omni_platforms.engine.worker.start import _assemble
+from omni_platforms.engine.worker.start import _assemble, cap_of, device_of
 from omni_platforms.engine.worker.work import Phase, WorkTable
 from omni_platforms.engine.worker.worker_class import load_class, make_worker
 from omni_platforms.errors import (
@@ -237,6 +238,34 @@ def test_forgetting_an_exception_ends_its_cycles() -> None:
     assert "kept" in frame.f_locals
     forget(error)
     assert "kept" not in frame.f_locals
+
+
+class TwoDevices(CpuPlatform):
+    device_type = "two"
+    device_control_env_var = "TWO_VISIBLE_DEVICES"
+
+    def device_count(self) -> int:
+        return 2
+
+    def device(self, index: int = 0) -> torch.device:
+        return torch.device("meta", index)
+
+
+def test_a_device_that_is_not_there_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup("tests", Pickled.of(None), rank=3, world_size=4, device_index=3)
+    assert device_of(setup, CpuPlatform()) == CPU
+    assert device_of(replace(setup, device_index=1), TwoDevices()).index == 1
+    monkeypatch.setenv("TWO_VISIBLE_DEVICES", "4,5")
+    with pytest.raises(WorkerStartError, match=r"device 3.*sees 2.*TWO_VISIBLE_DEVICES=4,5"):
+        device_of(setup, TwoDevices())
+
+
+def test_workers_divide_the_default_cap() -> None:
+    setup = Setup("tests", Pickled.of(None))
+    assert cap_of(setup) is None, "the arena's own default"
+    assert cap_of(replace(setup, arena_cap=5, arena_shares=4)) == 5
+    caps = [cap_of(replace(setup, arena_shares=count)) or 0 for count in (2, 8)]
+    assert 3 < caps[0] / caps[1] < 5
 
 
 # The class, and the processors ------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -390,3 +391,28 @@ def test_a_long_life_leaves_no_descriptor(worker: Driver) -> None:
     after = worker.call("facts")
     assert after["descriptors"] == before["descriptors"]
     assert after["threads"] == before["threads"]
+
+
+def test_drops_at_any_moment_are_acknowledged_once_and_leave_nothing(worker: Driver) -> None:
+    chance = random.Random(5)
+    names: list[str] = []
+    dropped: set[str] = set()
+    for i in range(150):
+        names.append(worker.send_request(("fill", (i, 20_000))))
+        worker.hear_what_is_there()
+        victim = chance.choice(names[-6:])
+        if victim not in dropped:
+            dropped.add(victim)
+            worker.drop(victim)
+    worker.call("facts")  # the main thread has done with all
+    worker.await_nothing_left()
+    heard = {name: [m.kind for m in worker.seen if m.id == name] for name in names}
+    for name, kinds in heard.items():
+        if name in dropped:
+            assert kinds.count(Kind.DROPPED) == 1
+            assert kinds[-1] is Kind.DROPPED
+        else:
+            assert kinds == [Kind.COMPUTE_DONE, Kind.OUTPUT_READY]
+    assert 40 < len(dropped) < 140
+    worker.throw_away()
+    assert worker.call("alive") == 0
