@@ -18,7 +18,8 @@ import threading
 import time
 from typing import Any
 
-from omni_platforms.engine.messages import Message, decode, encode
+from omni_platforms.engine.messages import Message
+from omni_platforms.engine.wire import decode, encode
 from omni_platforms.errors import ChannelBrokenError, ChannelClosedError
 
 _FRAME = struct.Struct("<4sHHII")  # magic, version, flags, the message's number, bytes

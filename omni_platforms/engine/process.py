@@ -8,20 +8,18 @@ stays. It gets this process's `sys.path`, three descriptors and nothing else.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 from omni_platforms import settings
-from omni_platforms.engine.channel import Channel, pair
+from omni_platforms.engine import spawning
+from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.last_output import LastOutput
 from omni_platforms.engine.messages import Message, Setup, Started, Stop
 from omni_platforms.errors import (
@@ -32,10 +30,6 @@ from omni_platforms.errors import (
 )
 from omni_platforms.shm import ArenaView
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from omni_platforms.engine.worker.main import main; main()"
-)
 _START_TIMEOUT = "OMNI_WORKER_START_TIMEOUT"
 _TERM_GRACE_S = 2.0
 _KILL_GRACE_S = 5.0
@@ -67,18 +61,19 @@ class WorkerProcess:
         """The consumer's side of its arena, once it is up."""
         self._started_at = time.monotonic()
         with contextlib.ExitStack() as undo:
-            ours, theirs = _sockets(undo)
-            self._arena_socket, their_arena_socket = _sockets(undo)
-            reading, self._lifeline = _pipe(undo)
-            printed, printing = _pipe(undo)
+            ours, theirs = spawning.sockets(undo)
+            self._arena_socket, their_arena_socket = spawning.sockets(undo)
+            reading, self._lifeline = spawning.pipe(undo)
+            printed, printing = spawning.pipe(undo)
             theirs_all = [theirs.fileno(), their_arena_socket.fileno(), reading]
-            self._popen = _spawn(theirs_all, printing, _environment(platform, environment))
+            variables = spawning.environment(platform, environment)
+            self._popen = spawning.spawn(theirs_all, printing, variables)
             undo.pop_all()
         for end in (theirs, their_arena_socket):
             end.close()
         os.close(reading)
         os.close(printing)
-        self._death = _pidfd(self._popen.pid)
+        self._death = spawning.pidfd(self._popen.pid)
         # Closing the lifeline ends the worker: who lets go of this object lets go of the process.
         self._let_go = weakref.finalize(self, _close_all, self._lifeline, self._death)
         self._let_go.atexit = False
@@ -274,54 +269,6 @@ def exit_words(code: int | None) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"killed by signal {-code}"
-
-
-# Making it --------------------------------------------------------------------
-
-
-def _sockets(undo: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
-    ours, theirs = pair()
-    undo.callback(ours.close)
-    undo.callback(theirs.close)
-    return ours, theirs
-
-
-def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
-    reading, writing = os.pipe()
-    undo.callback(os.close, reading)
-    undo.callback(os.close, writing)
-    return reading, writing
-
-
-def _spawn(
-    descriptors: Sequence[int], printing: int, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    path = json.dumps([os.path.abspath(p) if os.path.exists(p or ".") else p for p in sys.path])
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return subprocess.Popen(
-        [sys.executable, "-u", *flags, "-c", _BOOT, path, *map(str, descriptors)],
-        stdin=subprocess.DEVNULL,
-        stdout=printing,
-        stderr=printing,
-        pass_fds=descriptors,
-        env=environment,
-        start_new_session=True,  # the terminal's Ctrl-C is the parent's, which stops its workers
-    )
-
-
-def _environment(platform: str | None, more: Mapping[str, str] | None) -> dict[str, str]:
-    chosen = {} if platform is None else {"OMNI_PLATFORM": platform}
-    return {**os.environ, **chosen, **(more or {})}
-
-
-def _pidfd(pid: int) -> int | None:
-    """Return a descriptor that is readable once the process is dead, where the system has it."""
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:  # an old kernel, or a sandbox that forbids it
-        return None
 
 
 def _close_all(*descriptors: int | None) -> None:

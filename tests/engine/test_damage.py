@@ -15,9 +15,10 @@ from omni_platforms import (
     WaitInCallbackError,
     WorkerDiedError,
 )
-from omni_platforms.engine.messages import AsyncOutput, Drop, Ended, Kind, encode
+from omni_platforms.engine.messages import AsyncOutput, Drop, Ended, Kind
 from omni_platforms.engine.payload import Blob
 from omni_platforms.engine.pump import ResultPump
+from omni_platforms.engine.wire import encode
 from tests.engine.fakes import PATIENCE, FakeWorker, Pair, dropping, executor_of, record, until
 
 # Messages that are damaged ----------------------------------------------------------------------

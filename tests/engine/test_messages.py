@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omni_platforms.engine import messages
+from omni_platforms.engine import wire
 from omni_platforms.engine.failure import ErrorRecord, WorkerTraceback
 from omni_platforms.engine.messages import (
     AsyncOutput,
@@ -28,11 +28,10 @@ from omni_platforms.engine.messages import (
     Setup,
     Started,
     Stop,
-    decode,
-    encode,
     member_id,
 )
 from omni_platforms.engine.payload import Blob, Pickled
+from omni_platforms.engine.wire import decode, encode
 from omni_platforms.errors import CorruptMessageError, RequestFailedError, UnsendableError
 
 ERROR = ErrorRecord("builtins.ValueError", "no", "Traceback: no", Pickled.of(ValueError("no")))
@@ -113,7 +112,7 @@ def test_damage_behind_the_start_still_says_whose_message_it_was() -> None:
 
 def test_another_release_and_another_protocol_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as other:
-        other.setattr(messages, "VERSION", 2)
+        other.setattr(wire, "VERSION", 2)
         newer = as_bytes(Stop(1.0))
     with pytest.raises(CorruptMessageError, match="same release"):
         decode(newer)
@@ -127,8 +126,8 @@ def test_a_kind_that_is_not_known_and_a_field_that_is_missing() -> None:
         kind: int
         id: str
 
-    newer = messages._Shape(Novelty, (), True, True)
-    with unittest.mock.patch.dict(messages._SHAPES, {99: newer, Kind.CALL: newer}):
+    newer = wire._Shape(Novelty, (), True, True)
+    with unittest.mock.patch.dict(wire._SHAPES, {99: newer, Kind.CALL: newer}):
         unknown, short = as_bytes(Novelty(99, "n")), as_bytes(Novelty(Kind.CALL, "n"))  # type: ignore[arg-type]
     with pytest.raises(CorruptMessageError, match="kind 99") as caught:
         decode(unknown)

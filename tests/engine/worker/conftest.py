@@ -51,9 +51,9 @@ def _quick_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def shared() -> Iterator[Driver]:
-    """A worker on the CPU for the tests of one module that do not end it."""
+    """A worker on the CPU for all tests that do not end it: starting one takes seconds."""
     with driven(config={"model": "tiny"}, arena_cap=16 << 20) as driver:
         yield driver
 

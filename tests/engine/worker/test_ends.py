@@ -68,14 +68,16 @@ def test_a_worker_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_that_nobody_holds_ends() -> None:
+    others = set(threading.enumerate())
     process = process_of()
     pid = process.pid
-    for thread in [t for t in threading.enumerate() if t.name.startswith("omni-to-")]:
-        thread.join(20)
+    mine = {thread.name: thread for thread in set(threading.enumerate()) - others}
+    mine["omni-to-worker 0"].join(20)
     del process
     gc.collect()
     ended, status = os.waitpid(pid, 0)
     assert (ended, os.waitstatus_to_exitcode(status)) == (pid, -signal.SIGKILL)
+    mine["omni-printed-worker 0"].join(20)
 
 
 def test_exits_in_words() -> None:

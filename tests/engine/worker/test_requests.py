@@ -1,9 +1,7 @@
-"""What a running worker does with requests, batches, drops and calls; one process for all."""
+"""What a running worker does with requests, batches, steps and calls."""
 
 from __future__ import annotations
 
-import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,10 @@ import pytest
 import torch
 
 from omni_platforms.engine.failure import WorkerTraceback
-from omni_platforms.engine.messages import AsyncOutput, Execute, Kind, encode, member_id
+from omni_platforms.engine.messages import Execute, Kind, member_id
 from omni_platforms.engine.payload import Pickled
+from omni_platforms.engine.wire import encode
 from omni_platforms.errors import (
-    ArenaFullError,
     CorruptMessageError,
     RequestFailedError,
     UnknownMethodError,
@@ -26,19 +24,13 @@ from tests.engine.driver import Driver
 
 pytestmark = pytest.mark.xdist_group("engine_worker")
 
-LARGE = 1_500_000  # elements: two such outputs leave the arena, of 16 MiB, no room for a third
-
-
-def compute_done(worker: Driver, name: str) -> AsyncOutput:
-    return worker.hear(Kind.COMPUTE_DONE, name)
-
 
 # Requests ---------------------------------------------------------------------
 
 
 def test_a_request_and_its_output(worker: Driver) -> None:
     name = worker.send_request({"prompt": "a cat", "image": torch.arange(5)})
-    assert compute_done(worker, name).error is None
+    assert worker.hear(Kind.COMPUTE_DONE, name).error is None
     ready = worker.hear(Kind.OUTPUT_READY, name)
     assert ready.async_output_id == name
     got = worker.unpack(ready)
@@ -71,13 +63,13 @@ def test_the_worker_is_what_its_setup_says(worker: Driver) -> None:
 def test_an_exception_fails_its_request_alone(worker: Driver) -> None:
     name = worker.send_request(("fail", "money"))
     after = worker.send_request("next")
-    failed = compute_done(worker, name)
+    failed = worker.hear(Kind.COMPUTE_DONE, name)
     assert failed.error is not None
     error = failed.error.restore()
     assert (type(error), str(error)) == (ValueError, "no money")
     assert isinstance(error.__cause__, WorkerTraceback)
     assert "in do_fail" in str(error.__cause__)
-    assert compute_done(worker, after).error is None
+    assert worker.hear(Kind.COMPUTE_DONE, after).error is None
     assert worker.output(after) == "next"
 
 
@@ -89,7 +81,7 @@ def test_an_exit_in_a_request_is_that_requests_failure(worker: Driver) -> None:
 
 def test_an_output_that_cannot_be_sent_fails_alone(worker: Driver) -> None:
     name = worker.send_request(("unsendable", 1))
-    assert compute_done(worker, name).error is None, "the forward went well"
+    assert worker.hear(Kind.COMPUTE_DONE, name).error is None, "the forward went well"
     with pytest.raises(UnsupportedOutputError, match="cannot be sent"):
         worker.output(name)
     assert worker.run(1) == 1
@@ -97,7 +89,7 @@ def test_an_output_that_cannot_be_sent_fails_alone(worker: Driver) -> None:
 
 def test_a_request_that_cannot_be_rebuilt_fails_alone(worker: Driver) -> None:
     worker.process.channel.send(Execute("odd", Pickled(b"\x80\x05cno_such_module\nThing\n.")))
-    error = compute_done(worker, "odd").error
+    error = worker.hear(Kind.COMPUTE_DONE, "odd").error
     assert error is not None
     assert isinstance(error.restore(), UnsendableError)
     assert worker.run(1) == 1
@@ -128,7 +120,7 @@ def test_a_damaged_message_costs_one_request_or_call(worker: Driver, kind: str) 
 
 def test_a_batch_is_split_into_its_members(worker: Driver) -> None:
     batch = worker.send_batch({"a": 1, "bb": 2, "c/c": 3})
-    members = compute_done(worker, batch).members
+    members = worker.hear(Kind.COMPUTE_DONE, batch).members
     assert members == (f"{batch}/a", f"{batch}/bb", f"{batch}/c/c")
     for member, value in zip(members, (1, 2, 3), strict=True):
         output = worker.output(member)
@@ -139,7 +131,7 @@ def test_a_batch_is_split_into_its_members(worker: Driver) -> None:
 def test_a_member_that_fails_costs_no_other(worker: Driver) -> None:
     requests = {"a": 1, "bb": "bad", "ccc": "forget", "dddd": Pickled(b"no pickle"), "eeeee": 5}
     batch = worker.send_batch(requests)
-    done = compute_done(worker, batch)
+    done = worker.hear(Kind.COMPUTE_DONE, batch)
     assert done.error is None
     assert set(done.members) == {member_id(batch, name) for name in requests}
     for name, error in (("bb", ValueError), ("ccc", KeyError), ("dddd", UnsendableError)):
@@ -151,115 +143,10 @@ def test_a_member_that_fails_costs_no_other(worker: Driver) -> None:
 
 def test_a_forward_that_fails_costs_the_batch_and_no_more(worker: Driver) -> None:
     batch = worker.send_batch({"a": 1, "b": "explode"})
-    done = compute_done(worker, batch)
+    done = worker.hear(Kind.COMPUTE_DONE, batch)
     assert done.error is not None
     assert isinstance(done.error.restore(), ArithmeticError)
     assert worker.run(1) == 1
-
-
-# Drops ------------------------------------------------------------------------
-
-
-def test_a_queued_request_that_is_dropped_never_runs(worker: Driver, tmp_path: Path) -> None:
-    running = worker.send_request(("wait_for", str(tmp_path / "go")))
-    queued = worker.send_request(("fail", "it would show"))
-    worker.drop(queued)
-    assert worker.hear(Kind.DROPPED, queued).error is None, "at once, behind a long forward"
-    assert worker.seen == []
-    (tmp_path / "go").touch()
-    compute_done(worker, running)
-    worker.output(running)
-    assert worker.run(1) == 1
-
-
-def test_a_running_request_is_acknowledged_when_it_has_ended(
-    worker: Driver, tmp_path: Path
-) -> None:
-    name = worker.send_request(("wait_for", str(tmp_path / "go")))
-    worker.await_phase(name, "compute")
-    worker.drop(name)
-    rows = worker.call("omni.describe")
-    assert [(row["id"], row["phase"], row["dropped"]) for row in rows] == [(name, "compute", True)]
-    assert worker.seen == [], "it still runs"
-    (tmp_path / "go").touch()
-    compute_done(worker, name)
-    worker.hear(Kind.DROPPED, name)
-    assert worker.run(1) == 1
-
-
-def test_a_member_of_a_batch_can_be_dropped(worker: Driver, tmp_path: Path) -> None:
-    running = worker.send_request(("wait_for", str(tmp_path / "go")))
-    batch = worker.send_batch({"a": 1, "bb": 2, "ccc": 3})
-    worker.drop(f"{batch}/bb")
-    worker.hear(Kind.DROPPED, f"{batch}/bb")
-    (tmp_path / "go").touch()
-    compute_done(worker, running)
-    worker.output(running)
-    assert compute_done(worker, batch).members == (f"{batch}/a", f"{batch}/ccc")
-    assert worker.output(f"{batch}/a").eq(1).all()
-    assert worker.output(f"{batch}/ccc").eq(3).all()
-
-
-def test_what_was_sent_or_never_was_is_acknowledged_after_it(worker: Driver) -> None:
-    name = worker.send_request(1)
-    worker.hear(Kind.OUTPUT_READY, name)
-    compute_done(worker, name)
-    worker.drop(name, "never asked for")
-    worker.hear(Kind.DROPPED, name)
-    worker.hear(Kind.DROPPED, "never asked for")
-
-
-# Memory -----------------------------------------------------------------------
-
-
-def test_an_idle_worker_keeps_no_output(worker: Driver) -> None:
-    worker.call("pause_collector")
-    worker.run(("fill", (1, 100_000)))
-    with pytest.raises(ValueError, match="no output"):
-        worker.run(("fail", "output"))
-    name = worker.send_request(("fill", (1, 100_000)))
-    worker.drop(name)
-    worker.hear(Kind.DROPPED, name)
-    worker.throw_away()  # it may have been sent before
-    worker.send_batch({"a": 1})
-    worker.hear_if(lambda message: message.kind is Kind.OUTPUT_READY)
-    worker.throw_away()
-    assert worker.call("alive") == 0
-
-
-def test_planted_an_output_that_somebody_keeps_is_seen(worker: Driver) -> None:
-    assert worker.call("keep_one") == 1
-    assert worker.call("let_go") == 0
-
-
-def test_a_full_arena_holds_outputs_back_until_the_consumer_lets_go(worker: Driver) -> None:
-    held = [worker.run(("fill", (i, LARGE))) for i in range(2)]
-    late = worker.send_request(("fill", (7, LARGE)))
-    assert compute_done(worker, late).error is None, "the forward has ended"
-    worker.await_phase(late, "room")
-    assert worker.seen == []
-    held.pop()
-    assert worker.output(late).eq(7).all()
-    assert held[0].eq(0).all()
-
-
-def test_an_output_that_waits_for_room_can_be_dropped(worker: Driver) -> None:
-    held = [worker.run(("fill", (i, LARGE))) for i in range(2)]
-    late = worker.send_request(("fill", (7, LARGE)))
-    compute_done(worker, late)
-    worker.await_phase(late, "room")
-    worker.drop(late)
-    worker.hear(Kind.DROPPED, late)
-    assert worker.run("small") == "small"
-    assert held[1].eq(1).all()
-
-
-def test_an_output_that_never_fits_fails_at_once(worker: Driver) -> None:
-    held = worker.run(("fill", (3, 9000)))
-    with pytest.raises(ArenaFullError, match="larger than the whole arena"):
-        worker.run(("fill", (1, 5_000_000)))
-    assert worker.run("small") == "small"
-    assert held.eq(3).all()
 
 
 # Steps ------------------------------------------------------------------------
@@ -278,7 +165,7 @@ def previews(worker: Driver, name: str) -> list[int]:
 
 def test_steps_with_previews_for_a_consumer_that_takes_all(worker: Driver) -> None:
     name = worker.send_request({"steps": 5}, stepwise=True, previews=5)
-    done = compute_done(worker, name)
+    done = worker.hear(Kind.COMPUTE_DONE, name)
     assert (done.step, done.skipped_previews) == (5, 0)
     assert worker.output(name).eq(50).all()
     assert previews(worker, name) == [1, 2, 3, 4, 5]
@@ -295,7 +182,7 @@ def test_previews_are_skipped_when_the_consumer_is_slow(worker: Driver, tmp_path
     worker.call("omni.describe")  # the reader has seen that
     for step in (3, 4):
         Path(f"{between}{step}").touch()
-    done = compute_done(worker, name)
+    done = worker.hear(Kind.COMPUTE_DONE, name)
     assert (done.step, done.skipped_previews) in ((4, 2), (4, 3))
     assert worker.output(name).eq(40).all()
     assert len(previews(worker, name)) == 3 - done.skipped_previews
@@ -303,7 +190,7 @@ def test_previews_are_skipped_when_the_consumer_is_slow(worker: Driver, tmp_path
 
 def test_no_previews_unless_they_are_asked_for(worker: Driver) -> None:
     name = worker.send_request({"steps": 3}, stepwise=True)
-    done = compute_done(worker, name)
+    done = worker.hear(Kind.COMPUTE_DONE, name)
     assert (done.step, done.skipped_previews) == (3, 3)
     assert worker.output(name).eq(30).all()
 
@@ -316,13 +203,13 @@ def test_a_request_that_nobody_wants_ends_between_two_steps(worker: Driver, tmp_
     worker.drop(name)
     worker.call("omni.describe")
     Path(f"{between}1").touch()
-    assert compute_done(worker, name).step == 2, "the one that it was in is the last"
+    assert worker.hear(Kind.COMPUTE_DONE, name).step == 2, "the one that it was in is the last"
     worker.hear(Kind.DROPPED, name)
 
 
 def test_a_step_that_fails_fails_its_request(worker: Driver) -> None:
     name = worker.send_request({"steps": 5, "fail_at": 3}, stepwise=True)
-    error = compute_done(worker, name).error
+    error = worker.hear(Kind.COMPUTE_DONE, name).error
     assert error is not None
     assert str(error.restore()) == "step 3"
     assert worker.run("whole", stepwise=True) == "whole", "a method that makes no steps"
@@ -339,7 +226,7 @@ def test_calls_get_exactly_their_own_reply(worker: Driver) -> None:
         assert answer.result is not None
         got = answer.result.load()
         assert (got["args"], got["kwargs"]) == ((i,), {"key": i})
-    compute_done(worker, request)
+    worker.hear(Kind.COMPUTE_DONE, request)
     assert worker.output(request) == "between"
 
 
@@ -362,57 +249,9 @@ def test_a_call_that_fails_is_its_own_failure(worker: Driver) -> None:
 def test_a_sleeping_worker_refuses_requests_and_wakes(worker: Driver) -> None:
     assert worker.call("sleep", 2) == 2
     for name in (worker.send_request(1), worker.send_batch({"a": 1})):
-        error = compute_done(worker, name).error
+        error = worker.hear(Kind.COMPUTE_DONE, name).error
         assert error is not None
         assert isinstance(error.restore(), WorkerAsleepError)
     assert worker.call("load")["rank"] == 0
     assert worker.call("wake_up") == "awake"
     assert worker.run(1) == 1
-
-
-# Cost -------------------------------------------------------------------------
-
-
-def test_an_idle_worker_does_nothing(worker: Driver) -> None:
-    """Its threads are not woken, but for those that answer the two questions."""
-    worker.call("facts")
-    before = worker.call("facts")
-    time.sleep(1.0)
-    after = worker.call("facts")
-    assert after["switches"] - before["switches"] < 40
-    assert after["cpu"] - before["cpu"] < 0.02
-
-
-def test_a_long_life_leaves_no_descriptor(worker: Driver) -> None:
-    worker.run(("fill", (0, 50_000)))
-    before = worker.call("facts")
-    for i in range(100):
-        assert worker.run(("fill", (i, 50_000)))[-1] == i
-    after = worker.call("facts")
-    assert after["descriptors"] == before["descriptors"]
-    assert after["threads"] == before["threads"]
-
-
-def test_drops_at_any_moment_are_acknowledged_once_and_leave_nothing(worker: Driver) -> None:
-    chance = random.Random(5)
-    names: list[str] = []
-    dropped: set[str] = set()
-    for i in range(150):
-        names.append(worker.send_request(("fill", (i, 20_000))))
-        worker.hear_what_is_there()
-        victim = chance.choice(names[-6:])
-        if victim not in dropped:
-            dropped.add(victim)
-            worker.drop(victim)
-    worker.call("facts")  # the main thread has done with all
-    worker.await_nothing_left()
-    heard = {name: [m.kind for m in worker.seen if m.id == name] for name in names}
-    for name, kinds in heard.items():
-        if name in dropped:
-            assert kinds.count(Kind.DROPPED) == 1
-            assert kinds[-1] is Kind.DROPPED
-        else:
-            assert kinds == [Kind.COMPUTE_DONE, Kind.OUTPUT_READY]
-    assert 40 < len(dropped) < 140
-    worker.throw_away()
-    assert worker.call("alive") == 0
