@@ -15,8 +15,11 @@ ROOT = Path(__file__).resolve().parents[3]
 HELD = "import os, sys; from omni_platforms.engine.worker import lifeline; "
 HOLD = "lifeline.hold(int(sys.argv[1])); "
 IDLE = "import time; os.write(1, b'up'); time.sleep(60)"
-# Neither call lets another Python thread run.
-WITH_GIL = "import ctypes; c = ctypes.PyDLL(None); c.write(1, b'up', 2); c.sleep(2); os._exit(7)"
+# From the switch interval on, no other Python thread runs.
+WITH_GIL = (
+    "import ctypes; c = ctypes.PyDLL(None); sys.setswitchinterval(1000); "
+    "c.write(1, b'up', 2); c.sleep(2); os._exit(7)"
+)
 WITHOUT_SIGNALS = "import fcntl; del fcntl.F_SETSIG; "
 DEAF = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (15, 2, 1, 29)]; "
 
@@ -52,7 +55,8 @@ def test_the_other_ends_close_kills(program: str) -> None:
 
 
 def test_planted_a_thread_alone_does_not_reach_a_call_that_holds_the_gil() -> None:
-    _, seconds = end_of(WITHOUT_SIGNALS + HOLD + WITH_GIL)
+    code, seconds = end_of(WITHOUT_SIGNALS + HOLD + WITH_GIL)
+    assert code == 7, "it came to its own end"
     assert seconds > 1.5
 
 
