@@ -197,6 +197,7 @@ HOLDER = """
 import os, sys
 if os.fork() == 0:
     os.read(int(sys.argv[1]), 1)  # a child that keeps the socket open
+    os._exit(0)
 os.write(int(sys.argv[2]), b"up")
 os.read(int(sys.argv[1]), 1)
 """
