@@ -6,6 +6,7 @@ import random
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from omni_platforms.engine.messages import Kind
@@ -168,3 +169,16 @@ def test_drops_at_any_moment_are_acknowledged_once_and_leave_nothing(worker: Dri
     assert 40 < len(dropped) < 140
     worker.throw_away()
     assert worker.call("alive") == 0
+
+
+def test_a_parent_that_does_not_read_for_a_while_loses_nothing(worker: Driver) -> None:
+    """The worker's side of the socket fills up; it goes on where it stopped."""
+    names = [worker.send_request(i) for i in range(400)]
+    waiting, before = psutil.Process(worker.process.pid), -1.0
+    while (now := sum(waiting.cpu_times()[:2])) != before:  # until it has come to a stop
+        before = now
+        time.sleep(0.1)
+    assert [worker.output(name) for name in names] == list(range(400))
+    done = [message.id for message in worker.seen if message.kind is Kind.COMPUTE_DONE]
+    assert done == names
+    worker.throw_away()
