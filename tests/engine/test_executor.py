@@ -204,6 +204,21 @@ def _abort_some(executor: MultiprocExecutor, chance: random.Random, count: int) 
     return done
 
 
+def test_many_threads_abort_and_take_at_once(executor: MultiprocExecutor) -> None:
+    counts: list[Counter[str]] = []
+    threads = [
+        threading.Thread(
+            target=lambda seed=seed: counts.append(_abort_some(executor, random.Random(seed), 150))
+        )
+        for seed in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [count.total() for count in counts] == [150] * 4, "each got what it wanted, or failed"
+
+
 def test_a_late_wait_on_an_aborted_output_fails_at_once(executor: MultiprocExecutor) -> None:
     name = executor.submit(1).async_output_id
     assert executor.drop_output(name, timeout=PATIENCE)

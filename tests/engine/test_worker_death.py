@@ -49,14 +49,29 @@ def kill_and_check(executor: MultiprocExecutor, pid: int, pending: list[Any]) ->
 
 
 def test_killed_while_idle_with_an_output_that_nobody_has_taken() -> None:
-    with one_worker() as (executor, pid):
-        kept = executor.wait_output_ready(executor.submit(("fill", (1, 9000))).async_output_id)
-        tensor = kept.result(PATIENCE)
+    with one_worker(arena_cap=160 * MB) as (executor, pid):
+        tensor = _large_output_without_a_second_copy(executor, 128 * MB)
         done = executor.execute_model(("fill", (2, 9000)))
         until(lambda: "here" in str(executor.describe_pending_state()))
         kill_and_check(executor, pid, [])
         assert executor.wait_output_ready(done.async_output_id).result()[0] == 2
         assert tensor.eq(1).all(), "results outlive the worker"
+
+
+def _large_output_without_a_second_copy(executor: MultiprocExecutor, nbytes: int) -> Any:
+    """Take an output: this process's peak memory grows by its bytes, and at most 64 MB more."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _memory("VmRSS")
+    done = executor.execute_model(("fill", (1, nbytes // 4)))
+    tensor = executor.wait_output_ready(done.async_output_id).result(PATIENCE)
+    assert float(tensor.sum()) == nbytes // 4
+    assert nbytes <= _memory("VmHWM") - before <= nbytes + 64 * MB
+    return tensor
+
+
+def _memory(name: str) -> int:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
 
 
 def test_killed_in_a_forward(tmp_path: Path) -> None:

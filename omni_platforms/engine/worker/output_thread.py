@@ -232,7 +232,6 @@ class OutputThread:
     def _give_back(self, packing: Packing) -> None:
         packing.drop()
         self._collect()
-        self._room.wake()
 
     # Both ---------------------------------------------------------------------
 
@@ -245,10 +244,10 @@ class OutputThread:
 
     def _collect(self) -> None:
         """Free what was given up; what the device still writes is waited for."""
-        if not self._arena.stats().retired:
-            return
-        try:
-            self._platform.synchronize(self._device)
-        except Exception as error:  # noqa: BLE001  `lost_device` decides what it means
-            logger.warning("waiting for %s failed: %s", self._device, str(error))
-        self._arena.stats()
+        if self._arena.stats().retired:
+            try:
+                self._platform.synchronize(self._device)
+            except Exception as error:  # noqa: BLE001  `lost_device` decides what it means
+                logger.warning("waiting for %s failed: %s", self._device, str(error))
+            self._arena.stats()
+        self._room.wake()  # it took in what came back meanwhile, of which nobody else hears

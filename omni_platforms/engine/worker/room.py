@@ -38,25 +38,28 @@ class Room:
         memory left, or after the timeout; and what `Arena.start` raises.
         """
         begun = time.monotonic()
+        used = None
         while wanted():
             try:
                 return self._arena.start(nest, None if gate is None else (gate,))
             except ArenaFullError as error:
-                if not self._may_wait(error):
+                if not self._block or _stays_full(error):
+                    raise
+                if used is None:
+                    # Asking takes in what came back since `start` had looked, and nothing
+                    # would tell of that any more: look again before a wait, or before giving up.
+                    used = self._arena.stats().used_bytes
+                    continue
+                if not used:
                     raise
                 if not self._await_change(begun):
                     raise self._waited_in_vain(error, begun) from error
+                used = None
         return None
 
     def start_now(self, nest: Any) -> Packing:
         """Start the copies of an output, without waiting for room. As `Arena.start`."""
         return self._arena.start(nest)
-
-    def _may_wait(self, error: ArenaFullError) -> bool:
-        """Whether somebody has something that can come back, and the cap is what stands there."""
-        if not self._block or error.never_fits or isinstance(error.__cause__, SegmentRefusedError):
-            return False
-        return self._arena.stats().used_bytes > 0
 
     def _await_change(self, begun: float) -> bool:
         """Block until leases have ended or somebody wakes us; return whether one did."""
@@ -78,3 +81,8 @@ class Room:
         """Let a waiting `start` look again. Does not block; any thread."""
         with contextlib.suppress(BlockingIOError):  # it is being woken already
             os.write(self._wake, b"\0")
+
+
+def _stays_full(error: ArenaFullError) -> bool:
+    """Whether no block that comes back would help: it is too large, or the machine is full."""
+    return error.never_fits or isinstance(error.__cause__, SegmentRefusedError)
