@@ -4,16 +4,19 @@
     Setup         once, the first         Started        up, or the error
     Execute       one request             COMPUTE_DONE   its forward has ended, or failed
     ExecuteBatch  several, as one         OUTPUT_READY   an output's packet, or its error
-    Call          any method              PREVIEW        an intermediate value
-    Drop          outputs nobody wants    RPC_RESULT     a call's result, or its error
-    PreviewTaken  one more may come       DROPPED        one of `Drop` is out of all memory
-    Stop          no more will come       Ended          the worker's last word
+    Call          any method              OUTPUT_COMING  its packet, before its bytes are there
+    Drop          outputs nobody wants    PREVIEW        an intermediate value
+    PreviewTaken  one more may come       RPC_RESULT     a call's result, or its error
+    Stop          no more will come       DROPPED        one of `Drop` is out of all memory
+                                          Ended          the worker's last word
 
 The rules:
 
 - `Execute` is answered by one COMPUTE_DONE. One with an error is all that comes; otherwise
   one OUTPUT_READY follows, for a batch one for each member, named `{batch_id}/{request_id}`,
   unless the output was dropped or the worker is one that does not deliver.
+- OUTPUT_COMING may come once before OUTPUT_READY, which has no packet then. Nobody may see
+  what it unpacks to until then: the device is still writing it.
 - `Call` is answered by one RPC_RESULT of the same id.
 - Each id of `Drop` is answered by one DROPPED, when neither the device nor the host
   reads or writes anything for it any more; nothing else comes for this id after it. The
@@ -54,6 +57,7 @@ class Kind(enum.IntEnum):
     RPC_RESULT = 36
     DROPPED = 37
     ENDED = 38
+    OUTPUT_COMING = 39
 
 
 def member_id(batch_id: str, request_id: str) -> str:
@@ -177,11 +181,12 @@ class AsyncOutput:
     """What became of a request, an output or a call."""
 
     kind: Kind
-    """COMPUTE_DONE, OUTPUT_READY, PREVIEW, RPC_RESULT or DROPPED."""
+    """COMPUTE_DONE, OUTPUT_COMING, OUTPUT_READY, PREVIEW, RPC_RESULT or DROPPED."""
     id: str
     error: ErrorRecord | None = None
     packet: Blob | None = None
-    """OUTPUT_READY and PREVIEW: what `ArenaView.unpack` takes (`packet.data`)."""
+    """What `ArenaView.unpack` takes (`packet.data`), of OUTPUT_COMING, PREVIEW and an OUTPUT_READY
+    that was not announced."""
     result: Pickled | None = None
     """RPC_RESULT: what the method returned."""
     members: tuple[str, ...] = ()

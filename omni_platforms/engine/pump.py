@@ -71,6 +71,8 @@ class ResultPump:
         self._view = view
         self._receiver = receiver
         self._ended = ended
+        self._coming: dict[str, Outcome] = {}
+        """Outputs that are unpacked, and not ready."""
         self.last_word: Ended | None = None
         """The worker's own report of its end."""
         self.thread = threading.Thread(target=self._run, name=f"omni-pump-{rank}", daemon=True)
@@ -84,6 +86,7 @@ class ResultPump:
             while True:
                 self._step()
         except BaseException as cause:  # noqa: BLE001  whatever it is, it is reported
+            self._coming.clear()
             self._ended(cause.with_traceback(None))  # frames would keep the last output
 
     def _step(self) -> None:
@@ -106,12 +109,15 @@ class ResultPump:
             self._receiver.compute_done(self._rank, message, _error_of(message))
         elif message.kind is Kind.OUTPUT_READY:
             self._output(message)
+        elif message.kind is Kind.OUTPUT_COMING:
+            self._announced(message)
         elif message.kind is Kind.PREVIEW:
             self._preview(message)
         elif message.kind is Kind.RPC_RESULT:
             outcome = Outcome(message.result, _error_of(message))
             self._receiver.replied(self._rank, message.id, outcome)
         else:
+            self._coming.pop(message.id, None)
             self._receiver.dropped(self._rank, message.id)
 
     def _handle_damaged(self, message_id: str, kind: int | None, error: BaseException) -> None:
@@ -128,12 +134,22 @@ class ResultPump:
         else:
             self._receiver.ready(message_id, Outcome(error=error))
 
-    def _output(self, message: AsyncOutput) -> None:
+    def _announced(self, message: AsyncOutput) -> None:
+        """Unpack an output that the device is still writing; nobody sees it until it is ready."""
         if self._receiver.expects(message.id):
-            self._receiver.ready(message.id, self._unpacked(message))
+            self._coming[message.id] = self._unpacked(message)
         else:
             self._discard(message)
+
+    def _output(self, message: AsyncOutput) -> None:
+        coming = self._coming.pop(message.id, None)
+        if not self._receiver.expects(message.id):
+            self._discard(message)
             self._receiver.late()
+        elif coming is None or message.error is not None:
+            self._receiver.ready(message.id, self._unpacked(message))
+        else:
+            self._receiver.ready(message.id, coming)
 
     def _preview(self, message: AsyncOutput) -> None:
         outcome = self._unpacked(message)

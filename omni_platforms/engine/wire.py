@@ -45,6 +45,7 @@ _RECORDS: dict[int, Any] = {
     kind: AsyncOutput
     for kind in (
         Kind.COMPUTE_DONE,
+        Kind.OUTPUT_COMING,
         Kind.OUTPUT_READY,
         Kind.PREVIEW,
         Kind.RPC_RESULT,

@@ -34,6 +34,7 @@ class Driver:
     def __init__(self, process: WorkerProcess, started: Started) -> None:
         self.process, self.started = process, started
         self.seen: list[AsyncOutput] = []
+        self.coming: dict[str, Any] = {}
         self.last_word: Ended | None = None
         self._count = 0
 
@@ -85,8 +86,17 @@ class Driver:
             self.last_word = message
         else:
             assert isinstance(message, AsyncOutput)
-            self.seen.append(message)
+            self._enter(message)
         return message
+
+    def _enter(self, message: AsyncOutput) -> None:
+        """Unpack what is announced at once, as a parent does, and keep it until it is ready."""
+        if message.kind is Kind.OUTPUT_COMING:
+            self.coming[message.id] = self._unpacked(message)
+            return
+        if message.kind is Kind.DROPPED or message.error is not None:
+            self.coming.pop(message.id, None)
+        self.seen.append(message)
 
     def hear_what_is_there(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -146,6 +156,11 @@ class Driver:
     def unpack(self, message: AsyncOutput) -> Any:
         if message.error is not None:
             raise message.error.restore()
+        if message.packet is None:
+            return self.coming.pop(message.id)
+        return self._unpacked(message)
+
+    def _unpacked(self, message: AsyncOutput) -> Any:
         assert message.packet is not None
         assert self.process.view is not None
         return self.process.view.unpack(message.packet.data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import pickle
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any
 
@@ -11,11 +13,14 @@ from omni_platforms import (
     OutputDroppedError,
     OutputTimeoutError,
     ResultPumpError,
+    WorkerDiedError,
 )
 from omni_platforms.engine import future as future_module
 from omni_platforms.engine.ledger_records import Outcome
 from omni_platforms.engine.messages import Drop, Kind
-from tests.engine.fakes import PATIENCE, Pair, dropping, executor_of, until
+from omni_platforms.engine.payload import Blob
+from omni_platforms.engine.pump import ResultPump
+from tests.engine.fakes import PATIENCE, FakeWorker, Pair, dropping, executor_of, record, until
 
 # Drops ----------------------------------------------------------------------------------------
 
@@ -98,6 +103,58 @@ def test_an_output_that_comes_after_its_drop_is_thrown_away_and_counted(pair: Pa
     assert worker.view.discarded == ["too late"]
     assert not worker.view.unpacked
     assert executor.describe_pending_state().late == 1
+
+
+def announced(worker: FakeWorker, value: Any) -> str:
+    """Hear a request, and announce its output, which the device is still writing."""
+    name = worker.begin()
+    worker.computed(name)
+    worker.say(Kind.OUTPUT_COMING, name, packet=Blob(pickle.dumps(value)))
+    until(lambda: worker.view.unpacked or worker.view.discarded)
+    return name
+
+
+def test_an_announced_output_is_unpacked_early_and_seen_when_it_is_ready(pair: Pair) -> None:
+    executor, worker = pair
+    waiting = executor.wait_output_ready(executor.submit("request").async_output_id)
+    name = announced(worker, "out")
+    assert worker.view.unpacked == ["out"]
+    assert not concurrent.futures.wait([waiting], 0.05).done, "its bytes are not there"
+    worker.say(Kind.OUTPUT_READY, name)
+    assert waiting.result(PATIENCE) == "out"
+    assert not executor._engine.crew.pumps[0]._coming
+
+
+def test_planted_an_announced_output_that_is_shown_at_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ResultPump, "_announced", ResultPump._output)
+    with pytest.raises(AssertionError):
+        test_an_announced_output_is_unpacked_early_and_seen_when_it_is_ready(pair)
+
+
+@pytest.mark.parametrize("how", ["fails", "dropped", "dropped before", "dies"])
+def test_an_announced_output_that_is_never_ready_is_not_seen(pair: Pair, how: str) -> None:
+    executor, worker = pair
+    waiting = executor.wait_output_ready(executor.submit("request").async_output_id)
+    if how == "dropped before":
+        drop = dropping(executor, waiting.async_output_id)
+        until(waiting.done)
+    name = announced(worker, "half written")
+    if how == "fails":
+        worker.say(Kind.OUTPUT_READY, name, error=record(OSError("device")))
+        assert isinstance(waiting.exception(PATIENCE), OSError)
+    elif how == "dies":
+        worker.die()
+        assert isinstance(waiting.exception(PATIENCE), WorkerDiedError)
+    else:
+        drop = drop if how == "dropped before" else dropping(executor, name)
+        worker.hear(Drop)
+        worker.say(Kind.DROPPED, name)
+        assert drop.result(PATIENCE)
+        assert isinstance(waiting.exception(PATIENCE), OutputDroppedError)
+        assert worker.view.discarded == (["half written"] if how == "dropped before" else [])
+    assert not executor._engine.crew.pumps[0]._coming, "its memory is given back"
 
 
 def test_an_output_that_nobody_has_asked_for_is_let_go_at_once(pair: Pair) -> None:

@@ -47,6 +47,7 @@ EXAMPLES: list[Message] = [
     Started(ERROR),
     AsyncOutput(Kind.COMPUTE_DONE, "b", members=(member_id("b", "x"),), stamps={"begun": 1.5}),
     AsyncOutput(Kind.OUTPUT_READY, "b/x", packet=Blob(b"\x00\x01packet")),
+    AsyncOutput(Kind.OUTPUT_COMING, "b/y", packet=Blob(b"\x00\x01packet")),
     AsyncOutput(Kind.PREVIEW, "r1", packet=Blob(b""), step=3),
     AsyncOutput(Kind.RPC_RESULT, "c", result=Pickled.of(None)),
     AsyncOutput(Kind.DROPPED, "\ud800 a name that is no text"),

@@ -183,6 +183,7 @@ class OutputThread:
 
     def _await_copy(self, outgoing: Outgoing, packing: Packing) -> None:
         name, is_output = outgoing.name, outgoing.step is None
+        announced = is_output and packing.done is not None and self._announce(name, packing)
         if outgoing.gate is not None and packing.done is not None:
             self._platform.synchronize_event(outgoing.gate)
         if not self._enter(outgoing, Phase.COPY):
@@ -190,12 +191,28 @@ class OutputThread:
         else:
             packet = packing.wait()
             if self._enter(outgoing, Phase.SEND):
-                self._send(outgoing, packet)
+                self._send(outgoing, None if announced else packet)
                 return
-            self._arena.discard(packet)
+            if not announced:
+                self._arena.discard(packet)
         if is_output:
             self._reporter.finished(name)
         self._room.wake()
+
+    def _announce(self, name: str, packing: Packing) -> bool:
+        """Let the parent unpack an output while the device writes it; return whether it may.
+
+        What is announced is the parent's to give back, whatever becomes of the output.
+        """
+        packet = packing.announce() if self._table.wanted(name) else None
+        if packet is None:
+            return False
+        try:
+            self._reporter.coming(name, Blob(packet.data))
+        except BaseException:
+            self._arena.discard(packet)  # nobody will unpack it
+            raise
+        return True
 
     def _enter(self, outgoing: Outgoing, phase: Phase) -> bool:
         """Move an output on; return whether it, or the request of a preview, is still wanted."""
@@ -203,15 +220,16 @@ class OutputThread:
             return self._table.enter(outgoing.name, phase)
         return self._table.wanted(outgoing.name)
 
-    def _send(self, outgoing: Outgoing, packet: Packet) -> None:
-        blob = Blob(packet.data)
+    def _send(self, outgoing: Outgoing, packet: Packet | None) -> None:
+        blob = None if packet is None else Blob(packet.data)
         try:
             if outgoing.step is None:
                 self._reporter.output(outgoing.name, blob)
             else:
                 self._reporter.preview(outgoing.name, outgoing.step, packet=blob)
         except BaseException:
-            self._arena.discard(packet)  # nobody will unpack it
+            if packet is not None:
+                self._arena.discard(packet)  # nobody will unpack it
             raise
 
     def _fail(self, outgoing: Outgoing, error: Exception) -> None:

@@ -35,8 +35,12 @@ class Reporter:
         """Say that an output did not get across."""
         self._output(name, error=ErrorRecord.of(error))
 
+    def coming(self, name: str, packet: Any) -> None:
+        """Send the packet of an output that the device is still writing."""
+        self._send(Kind.OUTPUT_COMING, name, packet=packet)
+
     def output(self, name: str, packet: Any) -> None:
-        """Send an output's packet."""
+        """Say that an output is there; its packet is `None` where it was sent before."""
         self._output(name, packet=packet)
 
     def _output(self, name: str, **what: Any) -> None:

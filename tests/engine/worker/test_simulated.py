@@ -8,6 +8,7 @@ process for all tests; planted bugs show that wrong bytes would be seen.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from omni_platforms.errors import (
     SimulatedFaultError,
     WorkerStartError,
 )
-from tests.engine.driver import Driver, driven
+from tests.engine.driver import PATIENCE, Driver, driven
 
 pytestmark = [pytest.mark.xdist_group("engine_worker"), pytest.mark.simulated]
 
@@ -88,6 +89,19 @@ def test_compute_is_done_before_the_copy_ends_and_the_output_comes_after(
     (tmp_path / "go").touch()
     assert device.output(name).eq(7).all()
     assert device.output(following) == "the next forward"
+
+
+def test_an_output_is_unpacked_before_its_bytes_are_there(device: Driver, tmp_path: Path) -> None:
+    device.call("hold_copies", str(tmp_path / "go"))
+    name = device.send_request(("fill", (7, 50_000)))
+    deadline = time.monotonic() + PATIENCE
+    while name not in device.coming:
+        assert time.monotonic() < deadline
+        device.call("omni.describe")
+    assert device.hear(Kind.COMPUTE_DONE, name).error is None
+    assert not device.coming[name].eq(7).all(), "who showed it now would show wrong bytes"
+    (tmp_path / "go").touch()
+    assert device.output(name).eq(7).all()
 
 
 def test_a_drop_is_acknowledged_when_the_device_has_finished(
