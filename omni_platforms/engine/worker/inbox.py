@@ -49,6 +49,7 @@ class Inbox:
         self._room = room
         self._reporter = reporter
         self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._idle = False
 
     def start(self) -> None:
         """Begin to read."""
@@ -56,7 +57,18 @@ class Inbox:
 
     def next(self) -> Task:
         """Return the next task; block while there is none."""
-        return self._tasks.get()
+        self._idle = True
+        task = self._tasks.get()
+        self._idle = False
+        return task
+
+    def computed(self) -> None:
+        """Note that the main thread has only an output to hand over, before the next task."""
+        self._idle = True
+
+    def main_is_idle(self) -> bool:
+        """Whether the main thread has nothing to compute. Does not block."""
+        return self._idle and self._tasks.empty()
 
     def _run(self) -> None:
         try:

@@ -86,6 +86,7 @@ class MainLoop:
             return
         counted = {"step": steps.count, "skipped_previews": steps.skipped} if task.stepwise else {}
         self._reporter.computed(name, **counted)
+        self._inbox.computed()
         self._hand_over(name, output)
 
     def _forward(self, task: Execute, steps: Steps) -> Any:
@@ -113,6 +114,7 @@ class MainLoop:
             self._settle(error)
             return
         self._reporter.computed(task.id, members=tuple(names.values()))
+        self._inbox.computed()
         for request_id, name in names.items():
             self._hand_over(name, outputs.pop(request_id))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from omni_platforms.engine.worker.room import Room
 from omni_platforms.engine.worker.snapshots import snapshots
 from omni_platforms.engine.worker.work import Phase, WorkTable
 from omni_platforms.errors import ArenaFullError, ChannelClosedError, DrainTimeoutError
+from omni_platforms.platform.waiting import spare_others, use_exact_pauses, waiting_for
 from omni_platforms.shm import Arena, Packet, Packing
 
 logger = logging.getLogger(__name__)
@@ -50,6 +52,7 @@ class OutputThread:
         room: Room,
         table: WorkTable,
         reporter: Reporter,
+        main_is_idle: Callable[[], bool],
         borrow: bool = False,
         max_in_flight: int = 4,
     ) -> None:
@@ -59,6 +62,7 @@ class OutputThread:
         self._room = room
         self._table = table
         self._reporter = reporter
+        self._main_is_idle = main_is_idle
         self._borrow = borrow
         self._most = max(1, max_in_flight)
         self._queue: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
@@ -159,6 +163,8 @@ class OutputThread:
         try:
             self._platform.set_device(self._device)
             run_near(self._arena.stats().numa_node)
+            use_exact_pauses()
+            spare_others(lambda: not self._main_is_idle())
             while (outgoing := self._queue.get()) is not None:
                 self._deliver(outgoing)
                 del outgoing  # an idle thread must not keep the last output alive
@@ -185,11 +191,13 @@ class OutputThread:
         name, is_output = outgoing.name, outgoing.step is None
         announced = is_output and packing.done is not None and self._announce(name, packing)
         if outgoing.gate is not None and packing.done is not None:
-            self._platform.synchronize_event(outgoing.gate)
+            with waiting_for("computing"):
+                self._platform.synchronize_event(outgoing.gate)
         if not self._enter(outgoing, Phase.COPY):
             self._throw_away(packing)
         else:
-            packet = packing.wait()
+            with waiting_for("copying"):
+                packet = packing.wait()
             if self._enter(outgoing, Phase.SEND):
                 self._send(outgoing, None if announced else packet)
                 return
@@ -202,9 +210,13 @@ class OutputThread:
     def _announce(self, name: str, packing: Packing) -> bool:
         """Let the parent unpack an output while the device writes it; return whether it may.
 
-        What is announced is the parent's to give back, whatever becomes of the output.
+        Only where the main thread has nothing to compute: it takes the interpreter's lock
+        from whoever launches a forward, for an output that comes a little sooner. What is
+        announced is the parent's to give back, whatever becomes of the output.
         """
-        packet = packing.announce() if self._table.wanted(name) else None
+        if not (self._main_is_idle() and self._table.wanted(name)):
+            return False
+        packet = packing.announce()
         if packet is None:
             return False
         try:

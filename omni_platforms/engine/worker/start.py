@@ -121,6 +121,8 @@ def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Part
     room = Room(arena, setup.block_when_full, setup.room_timeout)
     inbox = Inbox(channel, table, room, reporter)
     borrow = bool(getattr(worker, "borrow_outputs", False))
-    outputs = OutputThread(arena, room, table, reporter, borrow, setup.max_in_flight)
+    outputs = OutputThread(
+        arena, room, table, reporter, inbox.main_is_idle, borrow, setup.max_in_flight
+    )
     loop = MainLoop(worker, setup, arena, table, room, inbox, outputs, reporter)
     return Parts(worker, arena, room, inbox, outputs, loop)
