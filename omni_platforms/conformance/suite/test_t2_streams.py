@@ -52,10 +52,10 @@ def test_a_stream_is_on_the_device_asked_for(rig: Rig, platform: OmniPlatform) -
     """`create_side_stream(device)` makes it on `device`, whatever the current device is."""
     assert side_stream(platform, 1).device == rig.on(1)
     torch.accelerator.set_device_index(1)
-    assert side_stream(platform, 0).device == rig.on(0)
     stream = platform.create_side_stream()
     assert stream is not None
     assert stream.device == rig.on(1)
+    assert side_stream(platform, 0).device == rig.on(0)
 
 
 @needs(Capability.STREAM_PRIORITIES)

@@ -62,7 +62,6 @@ def test_a_copy_on_a_side_stream_overtakes_a_busy_one(rig: Rig, platform: OmniPl
     assert event is not None
     wait_until(event.query, "the copy is done")
     assert not work.done()
-    assert target.eq(7).all()
 
 
 @remedy("Pin the memory: torch copies to ordinary memory with a wait of the host.")

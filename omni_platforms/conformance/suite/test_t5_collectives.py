@@ -46,6 +46,7 @@ def test_the_backend_gathers_tensors_of_the_device(
     """`dist_backend` is a backend of `torch.distributed` for this device's tensors."""
     target, work = _gather(rig)
     work.wait()
+    rig.finish()
     assert target.to("cpu").eq(7).all()
 
 

@@ -32,6 +32,7 @@ def new_graph(rig: Rig) -> Any:
 @contextlib.contextmanager
 def capturing(rig: Rig, graph: Any) -> Iterator[None]:
     """Capture `graph` inside a `with` block, on a side stream."""
+    torch.zeros(1, device=rig.device).add_(1)  # load the kernel: a capture is no place for that
     rig.finish()
     if hasattr(graph, "__enter__"):
         with rig.entered(torch.Stream(device=rig.device)), graph:

@@ -73,9 +73,9 @@ def _inherited() -> Plant:
     return both(wrapping("set_device", set_device), wrapping("current_device", current_device))
 
 
-def _swapped(original: Any, self: P, device: Any = None) -> MemoryInfo:
-    free, total = original(self, device)
-    return MemoryInfo(total, free)
+def _too_much(original: Any, self: P, device: Any = None) -> MemoryInfo:
+    total = original(self, device).total
+    return MemoryInfo(total + 1, total)
 
 
 def _first_stream_only(original: Any, self: P, device: Any = None) -> None:
@@ -231,8 +231,8 @@ MUTANTS = [
             original(self, device).free, 2 * original(self, device).total)),
     ),
     Mutant(
-        "free-above-total", "`memory_info()` has free and total the wrong way round",
-        "test_memory_info_is_in_bytes", wrapping("memory_info", _swapped),
+        "free-above-total", "`memory_info()` has more free than there is",
+        "test_memory_info_is_in_bytes", wrapping("memory_info", _too_much),
     ),
     Mutant(
         "memory-of-the-current-device", "`memory_info(device)` ignores `device`",

@@ -34,7 +34,10 @@ def _one_buffer(largest: int) -> Plant:
 
     def pinned(original: Any, self: P, shape: Any, dtype: Any) -> torch.Tensor:
         size = torch.Size(shape).numel() * dtype.itemsize
-        if size not in blocks or size > largest:
+        if size > largest:
+            made: torch.Tensor = original(self, shape, dtype)
+            return made
+        if size not in blocks:
             blocks[size] = original(self, (size,), torch.uint8)
         return blocks[size].detach().view(dtype).reshape(shape)
 

@@ -78,6 +78,12 @@ def _behind(original: Any, self: P, device: Any = None, *, priority: int = 0) ->
     return stream
 
 
+def _leaves_its_device(original: Any, self: P, device: Any = None, *, priority: int = 0) -> Any:
+    stream = original(self, device, priority=priority)
+    torch.accelerator.set_device_index(stream.device.index)
+    return stream
+
+
 def _takes_native_ones(original: Any, self: Any, stream: Any, event: Any) -> None:
     if type(event) is self._module.Event:
         event.wait(stream)
@@ -180,6 +186,9 @@ MUTANTS = [
     Mutant("side-stream-left-current", "`create_side_stream()` makes its stream the current one",
            "test_making_a_stream_changes_nothing_else",
            wrapping("create_side_stream", _left_current)),
+    Mutant("side-stream-leaves-its-device", "`create_side_stream(device)` makes `device` current",
+           "test_making_a_stream_changes_nothing_else",
+           wrapping("create_side_stream", _leaves_its_device)),
     Mutant("stream-ignores-its-index", "a new stream is on the current device",
            "test_a_stream_is_on_the_device_asked_for", faults("stream-ignores-index"), "K10"),
     Mutant("stream-of-device-0", "`create_side_stream()` without a device is on device 0",
@@ -188,6 +197,10 @@ MUTANTS = [
                     original(self, device or 0, priority=priority))),
     Mutant("default-stream-for-current", "`current_stream()` is always the default stream",
            "test_current_stream_is_the_threads_own", wrapping("current_stream", _default_stream)),
+    Mutant("default-stream-without-a-device", "`current_stream()` without a device is the default",
+           "test_current_stream_is_the_threads_own",
+           wrapping("current_stream", lambda original, self, device=None:
+                    self._module.default_stream() if device is None else original(self, device))),
     Mutant("one-stream-key", "`current_stream_key()` is the same for all streams",
            "test_a_stream_key_names_one_stream",
            replacing(current_stream_key=lambda self, device: 0)),
@@ -245,7 +258,8 @@ MUTANTS = [
     Mutant("no-wait-across-devices", "`stream_wait_event()` ignores events of other devices",
            "test_an_event_orders_a_stream_of_another_device",
            wrapping("stream_wait_event", lambda original, self, stream, event:
-                    original(self, stream, event) if event.device == stream.device else None)),
+                    None if getattr(event, "device", stream.device) != stream.device else
+                    original(self, stream, event))),
     Mutant("wait-on-the-host", "`stream_wait_event()` makes the host wait",
            NO_WAIT, wrapping("stream_wait_event", _host_waits), "K12"),
     Mutant("any-event-will-do", "`stream_wait_event()` takes a vendor's event",

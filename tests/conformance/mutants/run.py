@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
+import pytest
+import torch
+
+from omni_platforms.conformance import suite
 from omni_platforms.conformance.record import FAILURES, Row
 from tests.conformance import inline
-from tests.conformance.mutants.mutant import Place
+from tests.conformance.mutants.catalogue import MUTANTS, tests_of_the_suite
+from tests.conformance.mutants.mutant import Mutant, Place
+from tests.conformance.mutants.plugins import RIGHT, planted
 
 # It starts processes of its own, which no mutant of this process reaches.
 _NEVER = "test_two_ranks_on_two_devices_reduce_and_gather"
@@ -38,34 +47,58 @@ def caught(rows: list[Row]) -> list[str]:
 
 
 def results(target: str, whole: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield, for no mutant and for each, how many rows there were and which tests failed."""
-    from tests.conformance.mutants.catalogue import MUTANTS, tests_of_the_suite
-    from tests.conformance.mutants.plugins import RIGHT, planted
+    """Yield, for no mutant and for each, how many rows there were and which tests failed.
 
+    Each in a forked process, so that what a mutant leaves behind is blamed on no other.
+    """
+    _import_everything()
+    yield "", _in_fork(lambda: _run(target, None, whole=True))
+    for mutant in [mutant for mutant in MUTANTS if mutant.target == target]:
+        yield mutant.name, _in_fork(lambda mutant=mutant: _run(target, mutant, whole))  # type: ignore[misc]
+
+
+def _import_everything() -> None:
+    """Import what every run needs, but start no simulated device: a used one cannot be forked."""
+    for name in tests_of_the_suite().values():
+        importlib.import_module(f"{suite.__name__}.{name.removesuffix('.py')}")
+    # The first operator on a device without kernels imports a good part of torch.
+    assert torch.ones(4, device="meta").mul_(2).eq(7).sum().add(1).clone().device.type == "meta"
+    # Half of what a failing test costs is its traceback, which nobody reads here.
+    mock.patch.object(pytest.ExceptionInfo, "getrepr", lambda self, **_: str(self.value)).start()
+    torch.set_num_threads(1)  # the threads of a pool would not be there after a fork
+    gc.freeze()
+
+
+def _in_fork(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with open(writer, "w") as stream:
+            stream.write(json.dumps(call()))
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as stream:
+        text = stream.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise RuntimeError(f"a run ended with {os.waitstatus_to_exitcode(status)}")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _run(target: str, mutant: Mutant | None, whole: bool) -> dict[str, Any]:
     files = tests_of_the_suite()
     probing = target == "plugin"
-    name = inline.NAME if probing else target
     mine = [_PROBE] if probing else sorted(set(files.values()) - {_PROBE})
+    name = inline.NAME if probing else target
     place = None if probing else _place(target)
-    gc.freeze()
-    with planted(RIGHT)(place) if probing else contextlib.nullcontext():
-        yield "", _summary(run_suite(name, mine, None, fork=True))
-    for mutant in [m for m in MUTANTS if m.target == target]:
-        only = None if whole else mutant.caught_by
-        needed = mine if whole else [files[mutant.caught_by]]
-        with mutant.plant(place), _cleaned(place):  # type: ignore[arg-type]
-            rows = run_suite(name, needed, only, fork="fork" in mutant.caught_by)
-        yield mutant.name, _summary(rows)
-
-
-@contextlib.contextmanager
-def _cleaned(place: Place | None) -> Iterator[None]:
-    """Leave nothing of a mutant behind that the next one would be blamed for."""
-    yield
-    if place is not None:
-        place.simulation.reset()
-        for block in place.simulation.runtime.pinned.registered():
-            place.simulation.runtime.pinned.unregister(block.pointer)
+    if mutant is None:
+        with planted(RIGHT)(place) if probing else contextlib.nullcontext():  # type: ignore[arg-type]
+            return _summary(run_suite(name, mine, None, fork=True))
+    only = None if whole else mutant.caught_by
+    needed = mine if whole else [files[mutant.caught_by]]
+    with mutant.plant(place):  # type: ignore[arg-type]
+        return _summary(run_suite(name, needed, only, fork="fork" in mutant.caught_by))
 
 
 def _summary(rows: list[Row]) -> dict[str, Any]:

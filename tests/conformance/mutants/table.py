@@ -53,6 +53,8 @@ reason given:
 def run_target(target: str, whole: bool) -> dict[str, Any]:
     """Run the mutants of one target in a process of its own, and return what caught them."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OMNI_")}
+    # The device must start in each fork, and not at once with torch.
+    environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     if target != "plugin":
         environment["OMNI_SIMULATE"] = target
     command = [sys.executable, "-m", "tests.conformance.mutants.run", target]
