@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,7 @@ def _environment(request: Request) -> Mapping[str, str]:
 
 def _run(command: list[str], environment: Mapping[str, str], timeout: float) -> int | None:
     """Return the exit status, negative for a signal, or `None` when the time was up."""
-    with _group(command, environment) as process:
+    with _ending_on_sigterm(), _group(command, environment) as process:
         try:
             return process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -121,6 +122,23 @@ def _group(command: list[str], environment: Mapping[str, str]) -> Iterator[subpr
         yield process
     finally:
         _end(process)
+
+
+@contextlib.contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM (a cancelled CI job) end this process in order, so that the group ends too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
