@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -76,3 +79,50 @@ def test_install_order_and_uninstall_leave_the_command_whole(
     environment.pip("uninstall", "-y", "fake-plugin")
     assert "version" in environment.run("--version")
     assert "fake-plugin" not in environment.run("list")
+
+
+ENTRIES = """
+from importlib.metadata import entry_points
+groups = ("omni_platforms", "torch.backends", "pytest11", "console_scripts")
+found = [each for group in groups for each in entry_points(group=group)]
+ours = sorted(f"{e.group}: {e.name} = {e.value}" for e in found if "omni" in e.value)
+print("\\n".join(ours))
+"""
+
+
+@pytest.mark.slow
+def test_entry_points_are_found_from_the_wheel_and_from_an_editable_install_alike(
+    tmp_path: Path, core_wheel: Path
+) -> None:
+    """Needs the package index, for what builds an editable install."""
+    answers = []
+    for name, what in [("wheel", [str(core_wheel)]), ("editable", ["--editable", str(ROOT)])]:
+        environment = Environment(tmp_path / name)
+        environment.pip("install", "--no-deps", *what)
+        listed = json.loads(environment.run("list", "--json"))["platforms"]
+        names = [(row["name"], row["distribution"]) for row in listed]
+        answers.append((names, environment.run("-c", ENTRIES, program="python").splitlines()))
+    assert answers[0] == answers[1]
+    names, entries = answers[0]
+    assert {name for name, _ in names} == {"cuda", "rocm", "npu", "xpu", "musa", "cpu"}
+    assert len(entries) == 8  # five plugins, the simulator, the suite and the command
+
+
+EXTRAS = ("cuda", "rocm", "npu", "xpu", "musa", "ipex", "conformance", "demo")
+
+
+def test_every_extra_is_in_the_list(core_wheel: Path) -> None:
+    provided = re.findall(r"^Provides-Extra: (.*)$", metadata_of(core_wheel), re.MULTILINE)
+    assert set(provided) == set(EXTRAS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_extra_resolves(core_wheel: Path, extra: str) -> None:
+    """Asks the package index; nothing is downloaded but metadata, and nothing installed."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    done = subprocess.run(
+        [*command, f"{core_wheel}[{extra}]"], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
