@@ -34,8 +34,7 @@ REAL = {
     "pyzes-0.1.3": "pyzes",
     "torch_musa-2.7.1": "torch_musa",
 }
-# C libraries that are opened by name, whose functions no Python package declares. Their
-# callers are run against recorded libraries in tests/cuda and tests/vendors.
+# C libraries that are opened by name, whose functions test_c_libraries.py checks.
 C_LIBRARIES = {"omni_platforms_musa.mtml": {"count_with(library)"}}
 # How the plugins write what they take from a vendor.
 WRITTEN_SO = re.compile(r"(torch\.(cuda|xpu|_C)|torch_npu|torch_musa|_npu|_musa|pyzes)\b")
