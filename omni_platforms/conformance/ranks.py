@@ -61,8 +61,8 @@ def _main(name: str, rank: int, size: int, store: str) -> dict[str, Any]:
     rig = Rig(platform, subject.simulation)
     device = platform.device(rank if platform.device_count() > rank else 0)
     platform.set_device(device)
-    where = dist.FileStore(store, size)  # type: ignore[attr-defined]
-    dist.init_process_group(rig.collectives, store=where, rank=rank, world_size=size)
+    meeting = dist.FileStore(store, size)  # type: ignore[attr-defined]
+    dist.init_process_group(rig.collectives, store=meeting, rank=rank, world_size=size)
     mine = torch.full((4,), float(rank + 1), device=device)
     gathered = torch.empty(4 * size, device=device)
     dist.all_gather_into_tensor(gathered, mine)

@@ -120,12 +120,11 @@ def test_resolve_device_takes_every_way_to_name_one(rig: Rig, platform: OmniPlat
     """`resolve_device()` takes a number, a name, a `torch.device` or `None`, for this type only."""
     kind, last = platform.device_type, platform.device_count() - 1
     expected = torch.device("cpu") if rig.on_cpu else rig.on(last)
-    ways: tuple[DeviceLike, ...] = (last, f"{kind}:{last}", torch.device(kind, last))
-    for way in ways:
-        assert platform.resolve_device(way) == expected
+    named: list[DeviceLike] = [last, f"{kind}:{last}", torch.device(kind, last)]
+    assert [platform.resolve_device(way) for way in named] == [expected] * 3
     current = torch.device("cpu") if rig.on_cpu else here()
-    for way in (None, kind, torch.device(kind)):
-        assert platform.resolve_device(way) == current
+    unnamed: list[DeviceLike] = [None, kind, torch.device(kind)]
+    assert [platform.resolve_device(way) for way in unnamed] == [current] * 3
     with pytest.raises(ValueError, match="meta"):
         platform.resolve_device("meta")
 

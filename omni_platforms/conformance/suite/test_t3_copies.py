@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -65,24 +67,27 @@ def test_a_copy_on_a_side_stream_overtakes_a_busy_one(rig: Rig, platform: OmniPl
 
 
 @remedy("Pin the memory: torch copies to ordinary memory with a wait of the host.")
-@pytest.mark.parametrize("kind", ["pinned_empty", "register_host_memory"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("pinned_empty", marks=needs(Capability.PINNED_MEMORY)),
+        pytest.param("register_host_memory", marks=needs(Capability.HOST_REGISTRATION)),
+    ],
+)
 def test_a_copy_to_pinned_memory_does_not_make_the_host_wait(
     accelerator: Rig, platform: OmniPlatform, kind: str
 ) -> None:
     """`copy_(..., non_blocking=True)` into pinned or registered memory does not block."""
     source = torch.ones(1 << 20, dtype=torch.uint8, device=accelerator.device)
-    registered = None
-    if kind == "pinned_empty":
-        target = platform.pinned_empty(source.shape, source.dtype)
-    else:
-        registered = platform.register_host_memory(bytearray(source.nbytes))
-        target = None if registered is None else registered.tensor
-    if target is None:
-        pytest.skip(f"{kind}() is not declared")
-    assert not accelerator.waits(lambda: target.copy_(source, non_blocking=True))
-    accelerator.finish()
-    if registered is not None:
-        registered.close()
+    with contextlib.ExitStack() as stack:
+        if kind == "pinned_empty":
+            target = _pinned_like(platform, source)
+        else:
+            registered = platform.register_host_memory(bytearray(source.nbytes))
+            assert registered is not None
+            target = stack.enter_context(registered).tensor
+        stack.callback(accelerator.finish)
+        assert not accelerator.waits(lambda: target.copy_(source, non_blocking=True))
 
 
 @remedy("The runtime reads the source after the call returned: keep it, or stage it.")

@@ -91,6 +91,11 @@ def _takes_native_ones(original: Any, self: Any, stream: Any, event: Any) -> Non
         original(self, stream, event)
 
 
+def _on_one_device_only(original: Any, self: P, stream: Any, event: Any) -> None:
+    if type(event) is not torch.Event or event.device == stream.device:
+        original(self, stream, event)
+
+
 def _only_checks(original: Any, self: P, stream: Any, event: Any) -> None:
     if type(event) is not torch.Event:
         original(self, stream, event)
@@ -257,9 +262,7 @@ MUTANTS = [
            HANDED, wrapping("stream_wait_event", _only_checks)),
     Mutant("no-wait-across-devices", "`stream_wait_event()` ignores events of other devices",
            "test_an_event_orders_a_stream_of_another_device",
-           wrapping("stream_wait_event", lambda original, self, stream, event:
-                    None if getattr(event, "device", stream.device) != stream.device else
-                    original(self, stream, event))),
+           wrapping("stream_wait_event", _on_one_device_only)),
     Mutant("wait-on-the-host", "`stream_wait_event()` makes the host wait",
            NO_WAIT, wrapping("stream_wait_event", _host_waits), "K12"),
     Mutant("any-event-will-do", "`stream_wait_event()` takes a vendor's event",
