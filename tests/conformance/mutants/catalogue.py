@@ -6,13 +6,14 @@ import ast
 from pathlib import Path
 
 from omni_platforms.conformance import suite
-from tests.conformance.mutants import devices, memory, ordering, plugins, vendors
+from tests.conformance.mutants import calls, devices, memory, ordering, plugins, vendors
 from tests.conformance.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     *plugins.MUTANTS,
     *devices.MUTANTS,
     *ordering.MUTANTS,
+    *calls.MUTANTS,
     *memory.MUTANTS,
     *vendors.MUTANTS,
 ]
