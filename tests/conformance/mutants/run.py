@@ -1,7 +1,8 @@
 """Runs the suite on every mutant of one target, and prints which tests caught it, as JSON.
 
-`python -m tests.conformance.mutants.run TARGET [--all]`: one process can simulate one
-device. Without `--all`, only the test that is named for a mutant runs on it.
+`python -m tests.conformance.mutants.run TARGET [--all] [NAME...]`: one process can simulate
+one device. Without `--all`, only the test that is named for a mutant runs on it; with
+names, only these mutants are run.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ def caught(rows: list[Row]) -> list[str]:
     )
 
 
-def results(target: str, whole: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def results(target: str, whole: bool, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield, for no mutant and for each, how many rows there were and which tests failed.
 
     Each in a forked process, so that what a mutant leaves behind is blamed on no other.
     """
     _import_everything()
     yield "", _in_fork(lambda: _run(target, None, whole=True))
-    for mutant in [mutant for mutant in MUTANTS if mutant.target == target]:
+    mine = [mutant for mutant in MUTANTS if mutant.target == target]
+    for mutant in [mutant for mutant in mine if not names or mutant.name in names]:
         yield mutant.name, _in_fork(lambda mutant=mutant: _run(target, mutant, whole))  # type: ignore[misc]
 
 
@@ -116,4 +118,6 @@ def _place(target: str) -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps(dict(results(sys.argv[1], "--all" in sys.argv[2:]))))
+    arguments = sys.argv[2:]
+    chosen = [argument for argument in arguments if argument != "--all"]
+    print(json.dumps(dict(results(sys.argv[1], "--all" in arguments, chosen))))

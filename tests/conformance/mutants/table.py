@@ -1,7 +1,7 @@
 """The table of mutants in the docs, and the record of every test that catches each.
 
 `python -m tests.conformance.mutants.table` runs every test on every mutant, which takes
-minutes, and writes both anew.
+minutes, and writes both anew; with the names of mutants, it runs these only.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.mutants.catalogue import JUSTIFIED, MUTANTS, TARGETS, tests_of_the_suite
+from tests.conformance.mutants.catalogue import JUSTIFIED, MUTANTS, tests_of_the_suite
 from tests.conformance.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[3]
@@ -50,8 +51,11 @@ reason given:
 """
 
 
-def run_target(target: str, whole: bool) -> dict[str, Any]:
-    """Run the mutants of one target in a process of its own, and return what caught them."""
+def run_target(target: str, whole: bool, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the mutants of one target in a process of its own, and return what caught them.
+
+    All of them, or those with one of `names`; every test on each when `whole`.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OMNI_")}
     # The device must start in each fork, and not at once with torch.
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -59,7 +63,7 @@ def run_target(target: str, whole: bool) -> dict[str, Any]:
         environment["OMNI_SIMULATE"] = target
     command = [sys.executable, "-m", "tests.conformance.mutants.run", target]
     done = subprocess.run(
-        [*command, "--all"] if whole else command,
+        [*command, *(["--all"] if whole else []), *names],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -108,17 +112,19 @@ def _row(mutant: Mutant, others: int) -> str:
     return "| " + " | ".join(map(str, cells)) + " |\n"
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     """Run everything, write the record and the page, and say which tests are not needed."""
-    record: dict[str, list[str]] = {}
-    for target in TARGETS:
-        found = run_target(target, whole=True)
-        assert found.pop("")["caught"] == [], f"the suite is red on the right {target}"
-        record.update({name: result["caught"] for name, result in found.items()})
+    found = read_record() if names else {}
+    targets = {mutant.target for mutant in MUTANTS if not names or mutant.name in names}
+    for target in sorted(targets):
+        results = run_target(target, True, names)
+        assert results.pop("")["caught"] == [], f"the suite is red on the right {target}"
+        found.update({name: result["caught"] for name, result in results.items()})
+    record = {mutant.name: found[mutant.name] for mutant in MUTANTS}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(record), encoding="utf-8")
     print("needed by no mutant:", *sorted({*tests_of_the_suite()} - needed(record)))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
