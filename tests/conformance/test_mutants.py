@@ -10,7 +10,7 @@ import pytest
 
 from omni_platforms.errors import CompilerMissingError
 from omni_platforms.simulator.build import find_compiler
-from tests.conformance.mutants.catalogue import JUSTIFIED, MUTANTS, TARGETS, tests_of_the_suite
+from tests.conformance.mutants.catalogue import JUSTIFIED, MUTANTS, TARGETS, suite_tests
 from tests.conformance.mutants.mutant import Mutant
 from tests.conformance.mutants.table import PAGE, needed, page, read_record, run_target
 
@@ -59,7 +59,7 @@ def test_there_is_a_mutant_for_each_knob() -> None:
 
 def test_every_test_of_the_suite_is_needed_or_has_a_reason() -> None:
     """Without one that is not justified, a mutant would be certified to the test's tier."""
-    alone, every = needed(read_record()), {*tests_of_the_suite()}
+    alone, every = needed(read_record()), {*suite_tests()}
     assert set(JUSTIFIED) <= every, "a reason for a test that is gone"
     assert alone | set(JUSTIFIED) == every, sorted(every - alone - set(JUSTIFIED))
     assert not alone & set(JUSTIFIED), "a reason for a test that a mutant needs"

@@ -63,7 +63,7 @@ JUSTIFIED: dict[str, str] = {
 }
 
 
-def tests_of_the_suite() -> dict[str, str]:
+def suite_tests() -> dict[str, str]:
     """Return the file of each test function of the suite."""
     found: dict[str, str] = {}
     for file in sorted(Path(str(suite.__file__)).parent.glob("test_*.py")):

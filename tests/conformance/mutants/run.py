@@ -23,7 +23,7 @@ import torch
 from omni_platforms.conformance import suite
 from omni_platforms.conformance.record import FAILURES, Row
 from tests.conformance import inline
-from tests.conformance.mutants.catalogue import MUTANTS, tests_of_the_suite
+from tests.conformance.mutants.catalogue import MUTANTS, suite_tests
 from tests.conformance.mutants.mutant import Mutant, Place
 from tests.conformance.mutants.plugins import RIGHT, planted
 
@@ -61,7 +61,7 @@ def results(target: str, whole: bool, names: list[str]) -> Iterator[tuple[str, d
 
 def _import_everything() -> None:
     """Import what every run needs, but start no simulated device: a used one cannot be forked."""
-    for name in tests_of_the_suite().values():
+    for name in suite_tests().values():
         importlib.import_module(f"{suite.__name__}.{name.removesuffix('.py')}")
     # The first operator on a device without kernels imports a good part of torch.
     assert torch.ones(4, device="meta").mul_(2).eq(7).sum().add(1).clone().device.type == "meta"
@@ -89,7 +89,7 @@ def _in_fork(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _run(target: str, mutant: Mutant | None, whole: bool) -> dict[str, Any]:
-    files = tests_of_the_suite()
+    files = suite_tests()
     probing = target == "plugin"
     mine = [_PROBE] if probing else sorted(set(files.values()) - {_PROBE})
     name = inline.NAME if probing else target

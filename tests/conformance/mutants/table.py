@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.mutants.catalogue import JUSTIFIED, MUTANTS, tests_of_the_suite
+from tests.conformance.mutants.catalogue import JUSTIFIED, MUTANTS, suite_tests
 from tests.conformance.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[3]
@@ -86,7 +86,7 @@ def needed(record: dict[str, list[str]]) -> set[str]:
     A failed tier blocks those above it, so a test of a higher tier that fails on
     the same mutant is no second net: without the lower one, the mutant has its tier.
     """
-    tiers = {test: tier_of(file) for test, file in tests_of_the_suite().items()}
+    tiers = {test: tier_of(file) for test, file in suite_tests().items()}
     found = set()
     for caught in record.values():
         lowest = min(tiers[test] for test in caught)
@@ -123,7 +123,7 @@ def main(names: Sequence[str]) -> None:
     record = {mutant.name: found[mutant.name] for mutant in MUTANTS}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(record), encoding="utf-8")
-    print("needed by no mutant:", *sorted({*tests_of_the_suite()} - needed(record)))
+    print("needed by no mutant:", *sorted({*suite_tests()} - needed(record)))
 
 
 if __name__ == "__main__":
