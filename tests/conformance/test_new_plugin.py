@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from omni_platforms.conformance import new_plugin
@@ -88,6 +88,7 @@ def test_a_name_that_cannot_be_is_refused_with_the_rule(name: str, tmp_path: Pat
 
 
 @given(st.from_regex(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", fullmatch=True))
+@settings(max_examples=30, deadline=None)
 def test_every_name_that_is_taken_can_be_selected(name: str) -> None:
     assume(not keyword.iskeyword(name))
     check_name(name)
