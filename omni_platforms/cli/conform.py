@@ -57,15 +57,18 @@ def conform(
     """
     with json_channel(as_json) as write_json:
         from omni_platforms.conformance.run import Request, WrongUsageError, run_suite
+        from omni_platforms.conformance.write import make_folder, write_report
 
         device = _device_to_simulate(name) if simulate else None
         _check(name, device, tiers)
+        if folder is not None:
+            make_folder(folder)  # now, not when the run is over
         request = Request(name, tiers, require_device, keep_going, device, timeout)
         try:
             report = run_suite(request)
         except WrongUsageError:
             ctx.exit(2)
-        files = [] if folder is None else _write(report, folder)
+        files = [] if folder is None else write_report(report, folder)
         if as_json:
             write_json(report.to_json())
         else:
@@ -104,12 +107,6 @@ def _check(name: str, device: str | None, tiers: str | None) -> None:
         close = get_close_matches(name, known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise click.UsageError(f"no plugin offers {name!r}. Known names: {', '.join(known)}.{hint}")
-
-
-def _write(report: Report, folder: Path) -> list[Path]:
-    from omni_platforms.conformance.write import write_report
-
-    return write_report(report, folder)
 
 
 def _print(report: Report) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from omni_platforms.conformance.junit import junit
@@ -30,9 +31,25 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     files. Raises `ConformanceSetupError` when the folder cannot be written to.
     """
     texts = {name: write(report) for name, write in _WRITERS.items()}
-    try:
+    with _named(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return [_replace(folder / name, text) for name, text in texts.items()]
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder for a report, before a long run, and try to write to it.
+
+    Raises `ConformanceSetupError` when that fails.
+    """
+    with _named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+@contextlib.contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ConformanceSetupError(
             f"the report cannot be written to {folder}: {error}. Name another folder for it."

@@ -141,6 +141,14 @@ def test_a_suite_that_does_not_begin_is_one_clear_line(tmp_path: Path) -> None:
     assert "the suite did not begin: the process ended with status 9" in done.stderr
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_cli("conform", "cpu", "--report", str(tmp_path / "file" / "report"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the report cannot be written to" in done.stderr
+    assert "test session starts" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
