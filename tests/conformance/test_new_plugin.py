@@ -146,6 +146,18 @@ def test_the_example_is_what_new_writes_and_filled_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.simulated
+def test_the_example_runs_on_the_simulated_device_that_it_names(tmp_path: Path) -> None:
+    """Its name is not the device's; all its tiers are the slow test's, and `make example`'s."""
+    site = installed(EXAMPLE, tmp_path)
+    done = run_cli("conform", "acme", "--simulate", "--tier", "T1", "--json", folders=(site,))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["platform"], report["mode"]) == ("acme", "simulated")
+    assert {row["mode"] for row in report["rows"]} == {"simulated"}
+    assert {row["outcome"] for row in report["rows"]} == {"passed"}
+
+
+@pytest.mark.simulated
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_example_passes_all_tiers_from_its_wheel_outside_the_checkout(tmp_path: Path) -> None:
