@@ -38,6 +38,10 @@ class Arena:
         segment_bytes: how much it grows by at a time; an output's larger leaf gets a larger one.
         initial_bytes: what is allocated and registered at once; one segment when `None`.
 
+    Segments are given back when the arena is closed and not before: where the cap has gone
+    into segments that are smaller than a leaf, there is no room for that leaf. Choose
+    `segment_bytes` by the largest.
+
     Making one blocks for about 0.4 ms a megabyte, so make it before the first
     request, and large enough: what it has to grow by under a request takes the
     same time there. Any thread may call the methods. `connect` it to the consumer's
