@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("nothing_stays_behind")
 
 
 @contextmanager
-def one_worker(worker: str = "Worker", **options: Any) -> Iterator[tuple[MultiprocExecutor, int]]:
-    name = f"tests.engine.workers:{worker}"
+def one_worker(**options: Any) -> Iterator[tuple[MultiprocExecutor, int]]:
+    name = "tests.engine.workers:Worker"
     with MultiprocExecutor(name, 1, "cpu", **{**ROOM, **options}) as executor:
         yield executor, executor._engine.crew.processes[0].pid
 
@@ -113,13 +113,3 @@ def _is_blocked_in_a_write(pid: int) -> bool:
         if call == {"x86_64": "46", "aarch64": "211"}[os.uname().machine]:
             return True
     return False
-
-
-def test_a_worker_that_ignores_sigterm_is_ended_by_shutdown(tmp_path: Path) -> None:
-    with one_worker("Deaf") as (executor, pid):
-        executor.submit(("wait_for", str(tmp_path / "never")))
-        started = time.monotonic()
-        executor.shutdown(timeout=0.1)
-        assert time.monotonic() - started < 8
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
