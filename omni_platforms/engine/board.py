@@ -163,8 +163,7 @@ class Board:
         Returns whether the condition holds, at most `timeout` seconds later.
         """
         with self.changed:
-            over = lambda: self.failure is not None or condition()  # noqa: E731
-            self.changed.wait_for(over, timeout)
+            self.changed.wait_for(lambda: self.failure is not None or condition(), timeout)
             return condition()
 
     def is_idle(self) -> bool:

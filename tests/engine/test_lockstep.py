@@ -129,7 +129,7 @@ def test_ranks_that_do_not_answer_after_a_failure_end_the_executor(
 
 
 def test_ranks_that_answer_in_time_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with executor_of(monkeypatch, 2, mode="lockstep", output_timeout=0.2) as (executor, workers):
+    with executor_of(monkeypatch, 2, mode="lockstep", output_timeout=5.0) as (executor, workers):
         future = executor.submit("request")
         name = begin_all(workers)
         workers[0].computed(name, ValueError("rank 0"))
@@ -138,6 +138,8 @@ def test_ranks_that_answer_in_time_end_nothing(monkeypatch: pytest.MonkeyPatch) 
         workers[1].computed(name)
         assert isinstance(future.exception(PATIENCE), ValueError)
         timer.join(PATIENCE)
+        assert not timer.is_alive(), "nothing is watched any more"
+        assert not executor._engine._replies._deadlines
         assert executor.check_health()
 
 
@@ -259,7 +261,7 @@ def test_shutdown_delivers_what_was_submitted_and_fails_the_rest(ranks: Ranks) -
     futures = [executor.submit(n) for n in range(4)]
     waits = [executor.wait_output_ready(future.async_output_id) for future in futures]
     names = [begin_all(workers), begin_all(workers)]
-    thread = threading.Thread(target=executor.shutdown, args=(0.3,), daemon=True)
+    thread = threading.Thread(target=executor.shutdown, args=(1.5,), daemon=True)
     thread.start()
     until(lambda: executor._ask.board.closing)
     with pytest.raises(ExecutorClosedError, match="shut down"):
