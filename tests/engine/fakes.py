@@ -159,8 +159,10 @@ def executor_of(
         yield executor, workers
     finally:
         executor.shutdown(0.0)
-        threads = [served.thread for served in (*executor._engine.crew.pumps,)]
-        assert not any(thread.is_alive() for thread in threads)
+        crew = executor._engine.crew
+        for served in (*crew.pumps, *crew.senders):
+            served.thread.join(PATIENCE)
+            assert not served.thread.is_alive()
         for worker in workers:
             worker.theirs.close()
 

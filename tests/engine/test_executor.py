@@ -27,6 +27,8 @@ from omni_platforms.shm.lease import open_leases
 from tests.engine.fakes import PATIENCE, until
 from tests.shm.conftest import mappings, open_descriptors
 
+pytestmark = pytest.mark.xdist_group("engine_executor")  # they share two processes
+
 MB = 1 << 20
 ROOM: dict[str, Any] = {
     "arena_cap": 4 * MB,

@@ -13,6 +13,8 @@ from omni_platforms.shm.lease import open_leases
 from tests.engine.fakes import PATIENCE
 from tests.engine.test_executor import ROOM
 
+pytestmark = pytest.mark.xdist_group("engine_ranks")  # they share two processes
+
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator[MultiprocExecutor]:
