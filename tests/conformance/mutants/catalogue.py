@@ -54,8 +54,12 @@ JUSTIFIED: dict[str, str] = {
     "test_the_backend_gathers_tensors_of_the_device": (
         "The one test of collectives that a platform without events runs: the CPU."
     ),
-    "test_two_ranks_on_two_devices_reduce_and_gather": (
-        "It runs in processes of its own, which no mutant of this one reaches."
+    **dict.fromkeys(
+        (
+            "test_two_ranks_on_two_devices_reduce_and_gather",
+            "test_outputs_of_a_worker_process_arrive",
+        ),
+        "It runs in processes of its own, which no mutant of this one reaches.",
     ),
     "test_an_executor_of_another_device": "As T4, on a device that is not the current one.",
     "test_submit_during_a_capture_is_refused": "As T4, while a graph is captured.",

@@ -27,14 +27,17 @@ from tests.conformance.mutants.catalogue import MUTANTS, suite_tests
 from tests.conformance.mutants.mutant import Mutant, Place
 from tests.conformance.mutants.plugins import RIGHT, planted
 
-# It starts processes of its own, which no mutant of this process reaches.
-_NEVER = "test_two_ranks_on_two_devices_reduce_and_gather"
+# They start processes of their own, which no mutant of this process reaches.
+_NEVER = [
+    "test_two_ranks_on_two_devices_reduce_and_gather",
+    "test_outputs_of_a_worker_process_arrive",
+]
 _PROBE = "test_t0_probe.py"
 
 
 def run_suite(name: str, files: list[str], only: str | None, fork: bool) -> list[Row]:
     """Run the suite, or one test of it, on the platform `name` in this process."""
-    unwanted = [_NEVER] if fork else [_NEVER, "test_a_fork_after"]
+    unwanted = _NEVER if fork else [*_NEVER, "test_a_fork_after"]
     wanted = "not (" + " or ".join(unwanted) + ")" if only is None else only
     run = inline.run_suite("--omni-keep-going", "-k", wanted, files=tuple(files), name=name)
     return [] if run.report is None else list(run.report.rows)
