@@ -163,6 +163,11 @@ def test_memory_info_is_in_bytes(rig: Rig, platform: OmniPlatform) -> None:
         assert 0 < info.free <= info.total
 
 
+def _use(device: torch.device) -> None:
+    """Let the driver load what it loads at first use, which takes memory of the device."""
+    assert torch.ones(2, dtype=torch.uint8, device=device)[-1].item() == 1
+
+
 @needs(Capability.MEMORY_INFO)
 @remedy("Ask for the device that was named, not for the current one.")
 def test_memory_info_sees_what_is_allocated_where(
@@ -171,6 +176,8 @@ def test_memory_info_sees_what_is_allocated_where(
     """Free memory of `device`, and of no other, goes down by what is allocated there."""
     last = platform.device_count() - 1
     torch.accelerator.set_device_index(0)
+    for index in {0, last}:
+        _use(accelerator.on(index))
 
     def free() -> dict[int, int]:
         found = {index: platform.memory_info(index) for index in {0, last}}
@@ -188,6 +195,7 @@ def test_memory_info_sees_what_is_allocated_where(
 @remedy("Call the vendor's empty_cache where torch's generic one fails.")
 def test_empty_cache_gives_memory_back(accelerator: Rig, platform: OmniPlatform, big: int) -> None:
     """After `empty_cache()`, memory of tensors that are gone is free again."""
+    _use(accelerator.on(0))
     before = platform.memory_info(0)
     kept = torch.ones(big, dtype=torch.uint8, device=accelerator.on(0))
     assert kept[-1].item() == 1
