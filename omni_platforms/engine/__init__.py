@@ -10,11 +10,20 @@ if TYPE_CHECKING:
     from omni_platforms.engine.aio import Output
     from omni_platforms.engine.executor import MultiprocExecutor
     from omni_platforms.engine.future import EngineFuture
+    from omni_platforms.engine.ledger_records import Origin
     from omni_platforms.engine.messages import AsyncOutput
     from omni_platforms.engine.pending_state import PendingState
     from omni_platforms.engine.previews import Preview
 
-__all__ = ["AsyncOutput", "EngineFuture", "MultiprocExecutor", "Output", "PendingState", "Preview"]
+__all__ = [
+    "AsyncOutput",
+    "EngineFuture",
+    "MultiprocExecutor",
+    "Origin",
+    "Output",
+    "PendingState",
+    "Preview",
+]
 
 # A worker process imports this package, and needs none of them.
 __getattr__, __dir__ = lazy_names(
@@ -23,6 +32,7 @@ __getattr__, __dir__ = lazy_names(
         "AsyncOutput": "omni_platforms.engine.messages",
         "EngineFuture": "omni_platforms.engine.future",
         "MultiprocExecutor": "omni_platforms.engine.executor",
+        "Origin": "omni_platforms.engine.ledger_records",
         "Output": "omni_platforms.engine.aio",
         "PendingState": "omni_platforms.engine.pending_state",
         "Preview": "omni_platforms.engine.previews",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from omni_platforms.engine.ledger_records import Outcome
+from omni_platforms.engine.ledger_records import Origin, Outcome
 from omni_platforms.engine.messages import Execute, ExecuteBatch
 from omni_platforms.engine.ranks import RankReplies
 
@@ -27,6 +27,8 @@ class Work:
     """Outputs that were dropped, and of which the worker can be told only later."""
     held: list[tuple[str, Outcome]] = field(default_factory=list)
     """Outputs that came before every rank was done."""
+    origin: Origin | None = None
+    """The rank whose outputs are delivered, once it is done."""
 
 
 Sends = list[tuple[int, Work]]

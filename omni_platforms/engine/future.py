@@ -10,7 +10,7 @@ import logging
 from collections.abc import Generator
 from typing import Any, Protocol
 
-from omni_platforms.engine.ledger_records import Effects, Future, Outcome
+from omni_platforms.engine.ledger_records import Effects, Future, Origin, Outcome
 from omni_platforms.engine.previews import Previews
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,9 @@ class EngineFuture(concurrent.futures.Future[Any]):
         """The id of the output, known before it is computed."""
         self.previews: Previews | None = None
         """The previews of a stepwise request that asked for them."""
+        self.origin: Origin | None = None
+        """Once it is done: which worker it came from, and when it was in which phase there; `None`
+        for what no worker has answered."""
         self._owner = owner
         self._timeout = timeout
         self._cancellations = itertools.count()
@@ -132,6 +135,8 @@ def carry_out(effects: Effects) -> None:
 
 def settle(future: Future, outcome: Outcome) -> None:
     """Settle one future, unless it is cancelled: between a look and a call it could be."""
+    if isinstance(future, EngineFuture):
+        future.origin = outcome.origin
     try:
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             if outcome.error is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import copy
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,11 +14,23 @@ from omni_platforms.errors import RequestFailedError
 Future = concurrent.futures.Future[Any]
 
 
+class Origin(NamedTuple):
+    """Which worker something came from, and when it was where on the way.
+
+    `stamps` are when an output entered each phase of its worker (queue, compute, room, gate, copy,
+    send), in seconds of `time.monotonic()`, which is one clock for all processes of a Linux host.
+    """
+
+    rank: int
+    stamps: Mapping[str, float]
+
+
 class Outcome(NamedTuple):
     """How something ended: with a value, or with an error."""
 
     value: Any = None
     error: BaseException | None = None
+    origin: Origin | None = None
 
 
 def again(error: BaseException) -> BaseException:

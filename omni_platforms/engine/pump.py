@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from omni_platforms.engine.channel import Channel
-from omni_platforms.engine.ledger_records import Outcome
+from omni_platforms.engine.ledger_records import Origin, Outcome
 from omni_platforms.engine.messages import AsyncOutput, Ended, Kind, Message
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.errors import CorruptMessageError, OmniError
@@ -146,10 +146,11 @@ class ResultPump:
         if not self._receiver.expects(message.id):
             self._discard(message)
             self._receiver.late()
-        elif coming is None or message.error is not None:
-            self._receiver.ready(message.id, self._unpacked(message))
-        else:
-            self._receiver.ready(message.id, coming)
+            return
+        if coming is None or message.error is not None:
+            coming = self._unpacked(message)
+        origin = Origin(self._rank, message.stamps)
+        self._receiver.ready(message.id, coming._replace(origin=origin))
 
     def _preview(self, message: AsyncOutput) -> None:
         outcome = self._unpacked(message)

@@ -10,7 +10,7 @@ from typing import Any
 from omni_platforms.engine.board import Board, dropped_outcome
 from omni_platforms.engine.dispatch import Work
 from omni_platforms.engine.future import carry_out
-from omni_platforms.engine.ledger_records import Effects, Outcome
+from omni_platforms.engine.ledger_records import Effects, Origin, Outcome
 from omni_platforms.engine.messages import AsyncOutput, ExecuteBatch, Kind, PreviewTaken, member_id
 from omni_platforms.engine.previews import Preview
 from omni_platforms.errors import RankOutOfStepError
@@ -43,6 +43,8 @@ class Replies:
             if rank == board.output_rank:
                 board.send_drops(rank, work)
             board.send_work(board.dispatcher.finished(rank, message.id))
+            if rank == board.output_rank or not board.lockstep:
+                work.origin = Origin(rank, message.stamps)
             if work.replies.add(rank, Outcome(message, error)):
                 effects = self._job_done(work)
             elif error is not None:
@@ -114,7 +116,8 @@ class Replies:
         if timer is not None:
             timer.cancel()
         self._board.end_previews(work.id)
-        effects = self._board.ledger.compute_done(work.id, self._result(work))
+        result = self._result(work)._replace(origin=work.origin)
+        effects = self._board.ledger.compute_done(work.id, result)
         for output_id, outcome in work.held:
             effects.add(self._board.ledger.ready(output_id, outcome))
         work.held.clear()

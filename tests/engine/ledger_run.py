@@ -53,7 +53,7 @@ class Run:
         found = self.waits[member]
         if isinstance(found, Promise):
             assert len(found.outcomes) == 1, f"settled {len(found.outcomes)} times"
-            value, error = found.outcomes[0]
+            value, error, _ = found.outcomes[0]
             found = error if error is not None else value
         if isinstance(found, OutputDroppedError):
             return DROPPED
