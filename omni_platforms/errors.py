@@ -59,6 +59,7 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- KnownFailuresError (ValueError)         a vendor's list of known failures is wrong
     |   |-- ConformanceSetupError (RuntimeError)    the suite cannot run here
     |   `-- PluginNameError (ValueError)            a new plugin cannot have that name or place
+    |-- JobError (RuntimeError)              requests or a folder that `run` cannot use
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -308,6 +309,10 @@ class ConformanceSetupError(ConformanceError, RuntimeError):
 
 class PluginNameError(ConformanceError, ValueError):
     """A new plugin cannot have the name, or be written to the place, that was asked for."""
+
+
+class JobError(OmniError, RuntimeError):
+    """A file of requests cannot be run: the file, or the folder for the results, is no good."""
 
 
 class DemoError(OmniError, ValueError):

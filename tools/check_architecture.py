@@ -40,10 +40,11 @@ LAYERS: dict[str, set[str]] = {
     "engine": _OUTPUTS,
     "simulator": _PLATFORM,
     "audit": _OUTPUTS,
+    "jobs": _ENGINE,
     "demo": _TOP,
     "bench": _TOP,
     "conformance": _TOP,
-    "cli": _TOP | {"demo", "bench", "conformance"},
+    "cli": _TOP | {"jobs", "demo", "bench", "conformance"},
 }
 _VENDOR_MAY_IMPORT = _PLATFORM
 # A ROCm build of torch has CUDA's names, so its plugin is a variant of CUDA's.

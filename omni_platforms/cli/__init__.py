@@ -24,6 +24,7 @@ _COMMANDS = (
         "omni_platforms.cli.demo:demo",
         "Restore photographs and see what the async output executor gains.",
     ),
+    LazyCommand("run", "omni_platforms.cli.run:run", "Run a worker class over a file of requests."),
     LazyCommand(
         "conform",
         "omni_platforms.cli.conform:conform",
