@@ -60,6 +60,7 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- ConformanceSetupError (RuntimeError)    the suite cannot run here
     |   `-- PluginNameError (ValueError)            a new plugin cannot have that name or place
     |-- JobError (RuntimeError)              requests or a folder that `run` cannot use
+    |-- AuditError (RuntimeError)            an audit of host waits that cannot be had like this
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -313,6 +314,10 @@ class PluginNameError(ConformanceError, ValueError):
 
 class JobError(OmniError, RuntimeError):
     """A file of requests cannot be run: the file, or the folder for the results, is no good."""
+
+
+class AuditError(OmniError, RuntimeError):
+    """An audit was entered, nested, ended or compared in a way that it cannot be."""
 
 
 class DemoError(OmniError, ValueError):

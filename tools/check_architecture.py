@@ -39,7 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "shm": _PLATFORM | {"outputs"},
     "engine": _OUTPUTS,
     "simulator": _PLATFORM,
-    "audit": _OUTPUTS,
+    "audit": _PLATFORM,
     "jobs": _ENGINE,
     "demo": _TOP,
     "bench": _TOP,

@@ -1,0 +1,162 @@
+"""Waits seen where torch dispatches operators, whoever calls them: Python or C++.
+
+A kernel at the dispatch key `BackendSelect`, which every call of an operator
+passes and where these operators have none of their own, looks and passes the
+call on. Operators that do not wait are not touched and cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from omni_platforms.audit import values
+from omni_platforms.audit.compiled import never_compile
+from omni_platforms.audit.constancy import UNKNOWN
+from omni_platforms.audit.frames import is_subscript, user_frame
+from omni_platforms.audit.here import UNREAD, Call, Seen, here, observe
+from omni_platforms.audit.kinds import READS, Kind
+
+_KEY = "BackendSelect"
+SOURCE = "operator"
+
+READ = "_local_scalar_dense"
+"""What every read of a number comes to."""
+
+_WAIT: dict[str, Kind] = {
+    READ: Kind.SCALAR_READ,
+    "equal": Kind.TRUTH_VALUE,
+    "nonzero": Kind.NONZERO,
+    "nonzero.out": Kind.NONZERO,
+    "masked_select": Kind.MASKED_SELECT,
+    "masked_select.out": Kind.MASKED_SELECT,
+    "_unique": Kind.UNIQUE,
+    "_unique2": Kind.UNIQUE,
+    "unique_dim": Kind.UNIQUE,
+    "unique_consecutive": Kind.UNIQUE,
+    "unique_dim_consecutive": Kind.UNIQUE,
+    "repeat_interleave.Tensor": Kind.REPEAT_INTERLEAVE,
+    "bincount": Kind.DATA_SHAPE,
+}
+_NUMBERS = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+
+Kernel = Callable[..., Any]
+
+
+class Operators:
+    """The kernels of the whole process; dropped by `close`."""
+
+    def __init__(self, *, copies: bool) -> None:
+        library: Any = torch.library.Library  # torch gives it no types
+        self._library = library("aten", "IMPL")
+        for name, kind in _WAIT.items():
+            self._register(name, partial(_reading, kind))
+        if copies:
+            self._register("copy_", _copying)
+
+    def _register(self, name: str, make: Callable[[Any], Kernel]) -> None:
+        base, _, overload = name.partition(".")
+        packet = getattr(torch.ops.aten, base, None)
+        op = getattr(packet, overload or "default", None)
+        if op is not None:  # an older torch may lack one
+            self._library.impl(op, make(op), _KEY, with_keyset=True)
+
+    def close(self) -> None:
+        """Take the kernels out of the dispatcher."""
+        self._library._destroy()
+
+
+def _pass_on(op: Any) -> Kernel:
+    """Return what calls the kernels below ours; it takes the dispatch keys first."""
+    below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+    redispatch = op._handle.redispatch_boxed
+
+    def pass_on(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        return redispatch(keys & below, *args, **kwargs)
+
+    return pass_on
+
+
+def _reading(kind: Kind, op: Any) -> Kernel:
+    name = str(op)
+    pass_on = _pass_on(op)
+
+    def judge(call: Call) -> Seen:
+        if kind in READS and call.result is not NotImplemented:
+            value = values.of_number(call.result, call.args[1].element_size())
+            return Seen(kind, value, SOURCE)
+        masked = kind is Kind.NONZERO and is_subscript(user_frame(call.frame))
+        return Seen(Kind.MASK_INDEX if masked else kind, UNREAD, SOURCE)
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if not here.audits or not _waits(kind, args, kwargs):
+            return pass_on(keys, *args, **kwargs)
+        for audit in here.audits:
+            audit.operators[name] += 1
+        if here.busy:  # part of a call that is watched already
+            here.waits += 1
+            return pass_on(keys, *args, **kwargs)
+        return observe(pass_on, judge, (keys, *args), kwargs)
+
+    never_compile(kernel.__code__)
+    return kernel
+
+
+def _waits(kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if kind is Kind.REPEAT_INTERLEAVE and (kwargs.get("output_size") or args[1:2] > (None,)):
+        return False
+    return here.world is not None and here.world.on_device(args[0])
+
+
+def _copying(op: Any) -> Kernel:
+    pass_on = _pass_on(op)
+
+    def judge(call: Call) -> Seen:
+        value = values.Value(UNKNOWN, None, call.args[1].nbytes)
+        return Seen(Kind.OPERATOR_COPY, value, SOURCE)
+
+    def kernel(keys: Any, target: torch.Tensor, source: Any, non_blocking: bool = False) -> Any:
+        if type(source) in _NUMBERS:  # torch hands a number that it wrapped over as itself
+            source = torch.tensor(source, dtype=_NUMBERS[type(source)])
+        if not here.audits or not _copy_waits(target, source, non_blocking):
+            return pass_on(keys, target, source, non_blocking)
+        for audit in here.audits:
+            audit.operators["aten.copy_.default"] += 1
+        if here.busy:
+            here.waits += 1
+            return pass_on(keys, target, source, non_blocking)
+        return observe(pass_on, judge, (keys, target, source, non_blocking), {})
+
+    never_compile(kernel.__code__)
+    return kernel
+
+
+def _copy_waits(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> bool:
+    world = here.world
+    if world is None or target.numel() == 0:
+        return False
+    from_device = world.on_device(source)
+    if world.on_device(target) == from_device:
+        return False
+    if not non_blocking:
+        return True
+    return from_device and not lands_late(target, source)
+
+
+def lands_late(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a non-blocking copy to the host tensor `target` really returns before it is done.
+
+    The target must be pinned, and take the bytes without a temporary tensor.
+    """
+    direct = target.is_contiguous() or (
+        target.dtype == source.dtype and target.stride() == source.stride()
+    )
+    return direct and target.is_pinned()

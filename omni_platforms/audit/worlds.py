@@ -1,0 +1,137 @@
+"""Which tensors count as the device's: those on it, or, without one, those of the CPU.
+
+With the CPU taken as a device, every CPU tensor is a device tensor except those
+that a program for an accelerator would have on the host: what `.cpu()`,
+`.to("cpu")` and `device="cpu"` (written out, not as a variable) make, what
+`torch.tensor` and `torch.from_numpy` make without a device, and what is computed
+from such tensors alone.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from omni_platforms.audit.frames import segment, user_frame
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+def holds_data(tensor: Any) -> bool:
+    """Whether `tensor` is a real one, not one that stands for others (fake, functional)."""
+    kind = type(tensor)
+    if kind in _PLAIN:
+        return True
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    return kind.__torch_dispatch__ is _NO_DISPATCH and not torch._is_functional_tensor(tensor)
+
+
+class DeviceWorld:
+    """The tensors of an accelerator, real or simulated."""
+
+    def __init__(self, device_type: str) -> None:
+        self._type = device_type
+
+    def on_device(self, tensor: Any) -> bool:
+        """Whether `tensor` is on the accelerator."""
+        return holds_data(tensor) and tensor.device.type == self._type
+
+
+class CpuWorld:
+    """The tensors of the CPU, taken as an accelerator's."""
+
+    def __init__(self) -> None:
+        self.host = HostTensors()
+
+    def on_device(self, tensor: Any) -> bool:
+        """Whether a program for an accelerator would have `tensor` on it."""
+        return holds_data(tensor) and tensor.device.type == "cpu" and tensor not in self.host
+
+
+class HostTensors:
+    """Storages that are the host's; one that is gone is forgotten."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Let the storage of `tensor`, and all views of it, be the host's."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        if len(self._known) > 4096:
+            self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
+        storage = tensor.untyped_storage()
+        # The weak reference keeps the address from being used again.
+        self._known[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+    def discard(self, tensor: torch.Tensor) -> None:
+        """Let the storage of `tensor` be the device's again."""
+        self._known.pop(tensor.untyped_storage()._cdata, None)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        if not self._known or tensor.layout is not torch.strided:
+            return False
+        return tensor.untyped_storage()._cdata in self._known
+
+
+class HostPropagation(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator of a thread and follows which results are the host's."""
+
+    def __init__(self, world: CpuWorld) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._host = world.host
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run the operator and mark what it makes."""
+        result = func(*args, **(kwargs or {}))
+        made = [t for t in _tensors(result) if t.layout is torch.strided and t not in self._host]
+        if made and self._makes_host(args, kwargs or {}):
+            for tensor in made:
+                self._host.add(tensor)
+        return result
+
+    def _makes_host(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if kwargs.get("device") is not None and names_the_cpu(_frame_outside()):
+            return True
+        given = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
+        return bool(given) and all(tensor in self._host for tensor in given)
+
+
+def _tensors(nest: Any) -> Iterator[torch.Tensor]:
+    if isinstance(nest, torch.Tensor):
+        if holds_data(nest):
+            yield nest
+    elif isinstance(nest, tuple | list):
+        for each in nest:
+            yield from _tensors(each)
+
+
+def _frame_outside() -> FrameType:
+    return user_frame(sys._getframe(2))
+
+
+_CPU_WRITTEN_OUT = re.compile(
+    r"""(?:device\s*=\s*|\b(?:to|type)\s*\(\s*)(?:torch\.device\(\s*)?["']cpu["']"""
+)
+_written_out: dict[tuple[int, int], bool] = {}
+_kept: list[Any] = []  # code objects, whose ids are keys
+
+
+def names_the_cpu(frame: FrameType) -> bool:
+    """Whether the expression that `frame` evaluates says "cpu" itself: the host, not a device."""
+    key = (id(frame.f_code), frame.f_lasti)
+    known = _written_out.get(key)
+    if known is None:
+        _kept.append(frame.f_code)
+        known = _written_out[key] = bool(_CPU_WRITTEN_OUT.search(segment(frame)))
+    return known

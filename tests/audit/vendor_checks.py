@@ -1,0 +1,84 @@
+"""The toy loop on one simulated device. Run as a program it prints "found it all"."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from typing import Any
+
+from omni_platforms.simulator import simulate
+
+STEPS = 2
+
+# The simulator gives a result its shape by running these, and waits; a device does not.
+SIMULATORS_OWN = ("latent[mask]", "output_size=4")
+
+
+def check(simulation: Any, platform: Any, name: str, detail: str) -> None:
+    """Audit the loop, and compare with the comments and with the simulator's own count."""
+    from tests.audit import checks, toy_loop
+
+    before = simulation.host_waits_of()
+    report = checks.audit_the_loop(platform, name, STEPS, detail=detail)
+    waited = simulation.host_waits_of() - before - 2  # two uploads before the audit
+    rows = [site for site in report.sites if site.kind != "vendor"]
+    unexplained = [
+        site.source
+        for site in report.sites
+        if site.kind == "vendor" and not any(word in site.source for word in SIMULATORS_OWN)
+    ]
+    assert not unexplained, unexplained
+    found = {key: n for key, n in checks.found(report).items() if key[1] != "vendor"}
+    assert found == toy_loop.expected(device=True, full=detail == "full"), found
+    inside = 0 if detail == "full" else 3 * STEPS  # copies in two look-ups and in printing
+    own = len(SIMULATORS_OWN) * STEPS
+    assert sum(site.waits for site in rows) == waited - own - inside, (detail, waited)
+    confirmed = {site.kind for site in rows if "sync-debug" in site.seen_by}
+    assert bool(confirmed) == (name == "npu" and detail == "full"), confirmed
+
+
+def main(name: str) -> None:
+    """Audit the loop on the device `name`, under the vendor's own platform."""
+    simulation = simulate(name)
+    from tests.audit import toy_loop
+
+    plugin = importlib.import_module(f"omni_platforms_{name}.plugin")
+    platform = plugin.omni_platforms_create(name)
+    toy_loop.Loop(name).step(0)  # the simulator learns shapes that depend on data
+    check(simulation, platform, name, "full")
+    if name == "npu":
+        other_peoples_warnings(platform)
+    print("found it all")
+
+
+def other_peoples_warnings(platform: Any) -> None:
+    """`warnings.catch_warnings` of a test runner neither hides waits nor keeps our hook."""
+    import torch
+
+    from omni_platforms.audit import SyncAudit
+
+    tensor = torch.ones(3, device="npu")
+    shown = warnings._showwarnmsg  # type: ignore[attr-defined]
+    filters = list(warnings.filters)
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        SyncAudit(platform, detail="full") as audit,
+    ):
+        warnings.simplefilter("ignore")
+        audit.step()  # puts the filter back
+        tensor.sum().item()
+        with warnings.catch_warnings(record=True) as inner:
+            warnings.simplefilter("always")
+            tensor.cpu()
+            warnings.warn("somebody else's", stacklevel=1)
+    assert [str(each.message) for each in inner] == ["somebody else's"], inner
+    assert not caught, caught
+    assert [site.seen_by[-1] for site in audit.report().sites] == ["sync-debug"] * 2
+    assert warnings._showwarnmsg is shown  # type: ignore[attr-defined]
+    assert list(warnings.filters) == filters
+    assert torch.get_device_module("npu").get_sync_debug_mode() == 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
