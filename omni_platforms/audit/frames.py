@@ -22,6 +22,7 @@ _STANDARD = _PATHS["stdlib"] + os.sep
 _SITE_PACKAGES = (_PATHS["purelib"] + os.sep, _PATHS["platlib"] + os.sep)
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS_OF_OURS = tuple(_PACKAGE + part + os.sep for part in ("demo", "bench"))
+_RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _NUMPY = tuple(f"{folder}numpy{os.sep}" for folder in _SITE_PACKAGES)
 _GENERATED = (f"torchinductor_{os.sep}", "<eval_with_key>", "<frozen", "<torch_package")
@@ -81,6 +82,7 @@ class Place(NamedTuple):
     function: str
     source: str
     callers: tuple[str, ...]
+    path: str
 
 
 def place_of(frame: FrameType) -> Place:
@@ -88,8 +90,11 @@ def place_of(frame: FrameType) -> Place:
     code, (start, end, first, _) = frame.f_code, position(frame)
     line = start or frame.f_lineno
     column = 0 if end is None or first is None else first + 1
+    path = (
+        code.co_filename if code.co_filename.startswith("<") else os.path.abspath(code.co_filename)
+    )
     text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-    return Place(shown(code.co_filename), line, column, code.co_name, text, _callers(frame))
+    return Place(shown(code.co_filename), line, column, code.co_name, text, _callers(frame), path)
 
 
 def segment(frame: FrameType) -> str:
@@ -118,7 +123,7 @@ def _callers(frame: FrameType, limit: int = 6) -> tuple[str, ...]:
     """Return the user's frames that led here, the nearest first, without the site itself."""
     found: list[str] = []
     above = frame.f_back
-    while above is not None and len(found) < limit:
+    while above is not None and len(found) < limit and above.f_code.co_filename != _RUNNER:
         if _of_user.setdefault(above.f_code.co_filename, _is_users(above.f_code.co_filename)):
             found.append(f"{shown(above.f_code.co_filename)}:{above.f_lineno}")
         above = above.f_back

@@ -37,6 +37,7 @@ class SiteReport:
     nbytes: int
     seen_by: list[str]
     callers: list[str]
+    path: str
 
     @property
     def where(self) -> str:
@@ -166,6 +167,7 @@ def _row(site: Site, run: Run) -> SiteReport:
         nbytes=site.nbytes,
         seen_by=sorted(site.sources),
         callers=list(place.callers),
+        path=place.path,
     )
 
 

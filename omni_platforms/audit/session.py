@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,8 @@ from omni_platforms.errors import AuditError
 from omni_platforms.platform.interface import OmniPlatform
 from omni_platforms.platform.selection import current_platform
 
+_INACTIVE = contextlib.nullcontext()
+
 Detail = Literal["counts", "full"]
 
 
@@ -35,7 +38,8 @@ class SyncAudit:
     Python's copies and the synchronizing calls. `"full"` also watches copies
     inside operators, and the vendor's sync-debug mode where there is one (which
     is one for the process). `profile=True` runs torch's profiler as well, which
-    tells how long the device was idle after each wait.
+    tells how long the device was idle after each wait. After `max_steps` steps
+    nothing more is taken.
 
     Used as a context manager, once; `report()` may be called during and after.
     Audits nest: each takes what is inside it. Other threads, autograd's own
@@ -51,6 +55,7 @@ class SyncAudit:
         detail: Detail = "counts",
         cpu_as_device: bool | None = None,
         profile: bool = False,
+        max_steps: int | None = None,
     ) -> None:
         if detail not in ("counts", "full"):
             raise ValueError(f"detail must be 'counts' or 'full', not {detail!r}")
@@ -58,6 +63,8 @@ class SyncAudit:
         self._detail: Detail = detail
         self._cpu_as_device = cpu_as_device
         self._wants_profile = profile
+        self._max_steps = max_steps
+        self._enough = False
         self.operators: Counter[str] = Counter()
         """How often each watched operator made the host wait, also inside other calls."""
         self._sites = Sites()
@@ -118,7 +125,8 @@ class SyncAudit:
         if threading.get_ident() != self._thread:
             raise AuditError("a SyncAudit ends on the thread that entered it; it goes on there")
         self._end_step()
-        self._wall = time.perf_counter() - self._began
+        if not self._enough:
+            self._wall = time.perf_counter() - self._began
         self._end()
 
     def _end(self) -> None:
@@ -147,6 +155,9 @@ class SyncAudit:
         `request` names what the step belongs to; it is hashable. Does not block.
         """
         self._end_step()
+        if self._max_steps is not None and len(self._steps) >= self._max_steps:
+            self._stop()
+            return _INACTIVE
         self._request = request
         self._requests.add(request)
         self._steps.append(0.0)
@@ -154,6 +165,12 @@ class SyncAudit:
             self._vendor.assert_hook()
         self._step_began = time.perf_counter()
         return _StepEnd(self, len(self._steps))
+
+    def _stop(self) -> None:
+        """Take no more: `max_steps` steps are over."""
+        if not self._enough:
+            self._enough = True
+            self._wall = time.perf_counter() - self._began
 
     def _end_step(self) -> None:
         if self._step_began is not None:
@@ -171,6 +188,8 @@ class SyncAudit:
         self, frame: FrameType, seen: Seen, waits: int, blocked: float, at: int | None
     ) -> None:
         """Take one call that waited. Called on the audited thread, by the hooks."""
+        if self._enough:
+            return
         reasons = allowed_reasons.get()
         site = self._sites.at(frame, seen.kind, reasons[-1] if reasons else None)
         step = len(self._steps) if self._step_began is not None else 0

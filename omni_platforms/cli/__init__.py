@@ -1,7 +1,8 @@
 """The command line: one module a command, imported when that command is run.
 
 Asking for help therefore imports no command, no plugin and no torch. Exit
-status: 0 success, 1 a failure that was found, 2 wrong usage.
+status: 0 success, 1 a failure that was found, 2 wrong usage, 3 over a
+budget.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _COMMANDS = (
         "Restore photographs and see what the async output executor gains.",
     ),
     LazyCommand("run", "omni_platforms.cli.run:run", "Run a worker class over a file of requests."),
+    LazyCommand(
+        "audit",
+        "omni_platforms.cli.audit:audit",
+        "Run a program and show what makes its host wait.",
+    ),
     LazyCommand(
         "conform",
         "omni_platforms.cli.conform:conform",
