@@ -70,10 +70,10 @@ class Profile:
     """Runs the profiler over an audit and gives each wait the idle time that it caused."""
 
     def __init__(self, platform: OmniPlatform) -> None:
-        self._device = platform.device_type
         activities = [torch.profiler.ProfilerActivity.CPU]
-        if platform.profiler_activity is not None:
-            activities.append(platform.profiler_activity)
+        own = platform.profiler_activity
+        if own is not None and own not in activities:
+            activities.append(own)
         self._profiler: Any = torch.profiler.profile(activities=activities)
         self._sites: dict[int, Site] = {}
         self._next = 0

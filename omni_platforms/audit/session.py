@@ -109,9 +109,9 @@ class SyncAudit:
                 self._propagation = HostPropagation(here.world)
                 self._propagation.__enter__()  # type: ignore[no-untyped-call]
         if self._wants_profile:
-            self._profile = Profile(platform)
-            self._profile.begin()
-            here.mark = self._profile.mark
+            profile = Profile(platform)
+            profile.begin()
+            self._profile, here.mark = profile, profile.mark
         here.audits = (*here.audits, self)
         if self._detail == "full" and not as_device:
             self._vendor = VendorWarnings.of(platform, self._vendor_saw)

@@ -15,6 +15,7 @@ from omni_platforms.audit.constancy import UNKNOWN, Constancy
 from omni_platforms.audit.idle import busy_spans, idle_caused
 from omni_platforms.audit.report import SiteReport
 from omni_platforms.platform.cpu import CpuPlatform
+from tests.simulated import NAME
 
 
 def only_site(step: Callable[[int], Any], steps: int = 4, requests: int = 1) -> SiteReport:
@@ -157,3 +158,17 @@ def test_a_wait_under_other_work_costs_the_device_nothing() -> None:
         2: 0.0,
         3: 0.0,
     }
+
+
+def test_profiling_on_a_device_without_a_trace_knows_no_idle_time(sim) -> None:
+    tensor = torch.ones(3, device=NAME)
+    with SyncAudit(sim.platform, profile=True) as running:
+        for _ in range(2):
+            running.step()
+            tensor.sum().item()
+    report = running.report()
+    (site,) = report.sites
+    assert (site.count, site.idle_s, report.idle_s) == (2, None, None)
+    assert report.runtime_events == {}
+    assert report.operators == {"aten._local_scalar_dense.default": 2}
+    assert any("idle time" in note for note in report.notes)
