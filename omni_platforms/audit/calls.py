@@ -7,7 +7,7 @@ device would pay for it. A reference that was taken before the audit began
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -42,17 +42,36 @@ def methods(device_type: str) -> Iterator[tuple[Any, str, Judge]]:
         yield torch, name, making
 
 
+def _convert_may_cross(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    """Whether `.to` may change sides: not where only a type, or a place on its own side, is named.
+
+    Conversions on the device are in every model's step, and cost a tenth of what
+    a watched call does.
+    """
+    target = kwargs.get("device", kwargs.get("other", args[0] if args else None))
+    if target is None or isinstance(target, torch.dtype):
+        return False
+    if isinstance(target, torch.Tensor | torch.device):
+        return _is_cpu(target) != tensor.is_cpu
+    return not isinstance(target, str) or target.startswith("cpu") != tensor.is_cpu
+
+
+def _is_cpu(target: torch.Tensor | torch.device) -> bool:
+    return target.is_cpu if isinstance(target, torch.Tensor) else target.type == "cpu"
+
+
+def _fill_may_cross(target: torch.Tensor, source: Any = None, *args: Any, **kwargs: Any) -> bool:
+    return not isinstance(source, torch.Tensor) or source.is_cpu != target.is_cpu
+
+
+MAY_WAIT: dict[str, Callable[..., bool]] = {"to": _convert_may_cross, "copy_": _fill_may_cross}
+"""By the method's name: which calls are worth watching, on a real or simulated device."""
+
+
 def naming() -> Iterator[tuple[Any, str, Judge]]:
     """Yield what only gives a name to reads that the dispatcher sees inside."""
-    yield torch.Tensor, "__bool__", _truth
     for name in ("__repr__", "__format__"):
         yield torch.Tensor, name, _printing
-
-
-def _truth(call: Call) -> Seen | None:
-    if not call.waits:
-        return None
-    return Seen(Kind.TRUTH_VALUE, values.of_number(call.result, 1), SOURCE)
 
 
 def _printing(call: Call) -> Seen | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 UNKNOWN = object()
@@ -16,7 +15,7 @@ class Constancy:
 
     `add` takes the number of the step (from 1; 0 is outside all steps), the
     request that the step belongs to, a token that is equal for equal values,
-    and what returns the value as it is to be shown.
+    and the value: a number, or an object whose `show()` says it.
     """
 
     __slots__ = (
@@ -46,7 +45,7 @@ class Constancy:
         """In how many steps it read more than once."""
         self.shown: list[Any] = []
 
-    def add(self, step: int, request: Any, token: Any, show: Callable[[], Any]) -> None:
+    def add(self, step: int, request: Any, token: Any, value: Any) -> None:
         """Take one read. Steps come in rising order."""
         if not step:
             return
@@ -59,7 +58,7 @@ class Constancy:
         elif self._constant:
             self._digest = hash((self._digest, token))
             if not self.steps and len(self.shown) < _SHOWN:
-                self.shown.append(show())
+                self.shown.append(value.show() if hasattr(value, "show") else value)
 
     def close(self) -> None:
         """End the step that the last read belonged to. May be called again."""

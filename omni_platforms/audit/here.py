@@ -54,6 +54,7 @@ class Recorder(Protocol):
     """Takes the waits of the thread that it was entered on: a `SyncAudit`."""
 
     operators: Counter[str]
+    reads: int
 
     def step(self, request: Any = None) -> AbstractContextManager[Any]:
         """Begin a step."""
@@ -66,6 +67,9 @@ class Recorder(Protocol):
     ) -> None:
         """Take one call that waited `waits` times for `blocked` seconds."""
 
+    def record_number(self, frame: FrameType, number: Any, nbytes: int, blocked: float) -> None:
+        """Take one number that was read for `here.reading`, the quick way."""
+
 
 class _Here(threading.local):
     """The audits of this thread, the outermost first, and the watched call that runs now."""
@@ -77,6 +81,8 @@ class _Here(threading.local):
     busy = False
     waits = 0
     """How many operators inside the watched call made the host wait."""
+    reading = Kind.SCALAR_READ
+    """The kind that a number is read for now, outside watched calls."""
     told = 0
     """How many waits inside it the vendor's sync-debug mode told of."""
 

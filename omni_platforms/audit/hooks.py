@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
+import torch
+
 from omni_platforms.audit import calls, cpu_calls, synchronizing
 from omni_platforms.audit.compiled import Uncompiled
+from omni_platforms.audit.kinds import Kind
 from omni_platforms.audit.operators import Operators
 from omni_platforms.audit.patches import Patches
-from omni_platforms.audit.watching import watched
+from omni_platforms.audit.watching import reading_for, watched
 from omni_platforms.errors import AuditError
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -54,7 +57,10 @@ class _Hooks:
                 self._patches.replace(owner, name, watched(emulated, judge))
         else:
             for owner, name, judge in calls.methods(self.mode.platform.device_type):
-                self._patches.replace(owner, name, watched(getattr(owner, name), judge))
+                watching = watched(getattr(owner, name), judge, calls.MAY_WAIT.get(name))
+                self._patches.replace(owner, name, watching)
+        truth = reading_for(torch.Tensor.__bool__, Kind.TRUTH_VALUE)
+        self._patches.replace(torch.Tensor, "__bool__", truth)
         for owner, name, judge in synchronizing.functions(self.mode.platform):
             self._patches.replace(owner, name, watched(getattr(owner, name), judge))
 

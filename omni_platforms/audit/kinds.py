@@ -11,6 +11,8 @@ from enum import Enum
 class Kind(str, Enum):
     """Why the host waited for the device."""
 
+    __hash__ = str.__hash__  # that of Enum is Python, and every wait looks its site up
+
     SCALAR_READ = "scalar_read"
     """`.item()`, `int()`, `float()`, a tensor as an index or where a number must be."""
     TRUTH_VALUE = "truth_value"

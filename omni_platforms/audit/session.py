@@ -15,8 +15,10 @@ from omni_platforms.audit.digest import digest
 from omni_platforms.audit.here import Seen, allowed_reasons, here
 from omni_platforms.audit.idle import Profile
 from omni_platforms.audit.kinds import covered_kinds
+from omni_platforms.audit.operators import READ_OPERATOR
+from omni_platforms.audit.operators import SOURCE as OPERATOR
 from omni_platforms.audit.report import AuditReport, Run, make_report
-from omni_platforms.audit.sites import Sites, take
+from omni_platforms.audit.sites import Site, Sites, take, take_number
 from omni_platforms.audit.vendor import SOURCE as VENDOR
 from omni_platforms.audit.vendor import VendorWarnings
 from omni_platforms.audit.worlds import CpuWorld, DeviceWorld, HostPropagation
@@ -65,6 +67,8 @@ class SyncAudit:
         self._wants_profile = profile
         self._max_steps = max_steps
         self._enough = False
+        self.reads = 0
+        """How often a number was read, also inside other calls."""
         self.operators: Counter[str] = Counter()
         """How often each watched operator made the host wait, also inside other calls."""
         self._sites = Sites()
@@ -195,10 +199,28 @@ class SyncAudit:
         step = len(self._steps) if self._step_began is not None else 0
         take(site, seen, waits, blocked, step, self._request)
         if here.told:
-            site.sources.add(VENDOR)
-            site.unconfirmed = max(0, site.unconfirmed - here.told)
+            self._told(site)
         if at is not None and self._profile is not None:
             self._profile.belongs(at, site)
+
+    def record_number(self, frame: FrameType, number: Any, nbytes: int, blocked: float) -> None:
+        """Take one number that was read for `here.reading`, the quick way."""
+        if self._enough:
+            return
+        reasons = allowed_reasons.get()
+        site = self._sites.at(frame, here.reading, reasons[-1] if reasons else None)
+        step = len(self._steps) if self._step_began is not None else 0
+        take_number(site, number, blocked, step, self._request)
+        if site.count == 1:
+            site.nbytes = nbytes
+            site.sources.add(OPERATOR)
+        if here.told:
+            self._told(site)
+
+    def _told(self, site: Site) -> None:
+        """Note that the vendor's sync-debug mode told of waits inside the last call."""
+        site.sources.add(VENDOR)
+        site.unconfirmed = max(0, site.unconfirmed - here.told)
 
     def _vendor_saw(self, frame: FrameType, seen: Seen) -> None:
         for site in self._sites.near(frame):
@@ -245,7 +267,7 @@ class SyncAudit:
                 requests=len(self._requests),
                 wall=self._wall or time.perf_counter() - self._began,
                 outputs=dict(self._outputs),
-                operators=dict(self.operators),
+                operators={**({READ_OPERATOR: self.reads} if self.reads else {}), **self.operators},
                 runtime_events=None if self._profile is None else self._profile.runtime_events(),
             ),
         )

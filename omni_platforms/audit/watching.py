@@ -9,19 +9,49 @@ from torch.compiler import is_dynamo_compiling
 
 from omni_platforms.audit.compiled import never_compile
 from omni_platforms.audit.here import Judge, here, observe
+from omni_platforms.audit.kinds import Kind
 
 
-def watched(original: Callable[..., Any], judge: Judge) -> Callable[..., Any]:
-    """Return `original` as a function that is observed on audited threads."""
+def watched(
+    original: Callable[..., Any], judge: Judge, may_wait: Callable[..., bool] | None = None
+) -> Callable[..., Any]:
+    """Return `original` as a function that is observed on audited threads.
+
+    `may_wait` takes the arguments and says which calls are worth it; without it all are.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_dynamo_compiling() or not here.audits or here.busy:
             return original(*args, **kwargs)
+        if may_wait is not None and not may_wait(*args, **kwargs):
+            return original(*args, **kwargs)
         return observe(original, judge, args, kwargs)
 
+    return _like(call, original)
+
+
+def reading_for(original: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+    """Return `original` as a function whose reads of numbers are of that kind.
+
+    The dispatcher sees the reads; this gives them their name, at little cost.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling() or not here.audits or here.busy:
+            return original(*args, **kwargs)
+        outer, here.reading = here.reading, kind
+        try:
+            return original(*args, **kwargs)
+        finally:
+            here.reading = outer
+
+    return _like(call, original)
+
+
+def _like(call: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     never_compile(call.__code__)
     call.__name__ = getattr(original, "__name__", "call")
     call.__qualname__ = getattr(original, "__qualname__", call.__name__)
     call.__doc__ = original.__doc__
-    call.__wrapped__ = original  # type: ignore[attr-defined]
-    return call
+    call.__wrapped__ = original
+    return call  # type: ignore[no-any-return]

@@ -42,7 +42,9 @@ class DeviceWorld:
 
     def on_device(self, tensor: Any) -> bool:
         """Whether `tensor` is on the accelerator."""
-        return holds_data(tensor) and tensor.device.type == self._type
+        if type(tensor) is not torch.Tensor and not holds_data(tensor):
+            return False
+        return not tensor.is_cpu and tensor.device.type == self._type
 
 
 class CpuWorld:
