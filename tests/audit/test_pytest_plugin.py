@@ -7,6 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from omni_platforms.platform.selection import reset_platform
+
+pytest_plugins = ["pytester"]
+
 ROOT = Path(__file__).parents[2]
 PLUGIN = "omni_platforms.audit.pytest_plugin"
 
@@ -54,33 +60,32 @@ def test_inert():
 """
 
 
-def run(folder: Path, source: str) -> str:
-    (folder / "test_it.py").write_text(source)
-    words = ["-q", "-p", "no:cacheprovider", "-p", PLUGIN, "--strict-markers", "test_it.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        env=os.environ
-        | {
-            "PYTHONPATH": str(ROOT),
-            "OMNI_PLATFORM": "cpu",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    return done.stdout + done.stderr
-
-
-def test_marked_tests_are_held_to_their_budget(tmp_path: Path) -> None:
-    output = run(tmp_path, TESTS)
-    assert "3 failed, 3 passed" in output, output
+def test_marked_tests_are_held_to_their_budget(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNI_PLATFORM", "cpu")
+    reset_platform()
+    pytester.makepyfile(TESTS)
+    plugin = [] if sys.modules.get(PLUGIN) else ["-p", PLUGIN]
+    result = pytester.runpytest_inprocess("--strict-markers", "-p", "no:cacheprovider", *plugin)
+    reset_platform()
+    result.assert_outcomes(passed=3, failed=3)
+    output = str(result.stdout)
     assert "would wait for the device 3 times, at most 1 are allowed" in output
-    assert "test_it.py:15: scalar_read x3: torch.ones(1).item()" in output
+    assert ".py:14: scalar_read x3: torch.ones(1).item()" in output
     assert "takes one whole number" in output
     assert "LookupError: mine" in output
 
 
 def test_it_does_nothing_where_nobody_uses_it(tmp_path: Path) -> None:
-    assert "1 passed" in run(tmp_path, UNUSED)
+    (tmp_path / "test_it.py").write_text(UNUSED)
+    words = ["-q", "-p", "no:cacheprovider", "-p", PLUGIN, "--strict-markers", "test_it.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
