@@ -22,7 +22,7 @@ needs_graphs = pytest.mark.skipif(
 
 def seeds(count: int) -> int:
     """Return how many random schedules to explore: all on `sim`, some on vendors' devices."""
-    return count if NAME == "sim" else min(count, 8)
+    return count if NAME == "sim" else min(count, 4)
 
 
 def vendors_platform() -> Any:

@@ -17,7 +17,6 @@ import struct
 
 _NUMBER = struct.Struct("<Q")
 _WANTED_BYTES = 256 << 10
-_AT_ONCE = 64 << 10
 _PAGE = 4096
 _SURE_BYTES = 4096  # what every system's pipe holds
 
@@ -55,14 +54,12 @@ class ReturnPipe:
         numbers: list[int] = []
         while not self.ended and self._reading >= 0:
             try:
-                data = os.read(self._reading, _AT_ONCE)
+                data = os.read(self._reading, 1 << 16)
             except BlockingIOError:
                 break
             self.ended = not data
             # Whole numbers only: each is written, and stays, in one piece.
             numbers += [number for (number,) in _NUMBER.iter_unpack(data)]
-            if len(data) < _AT_ONCE:
-                break
         return numbers
 
     def wait(self, timeout: float | None) -> bool:

@@ -145,6 +145,7 @@ def test_the_example_is_what_new_writes_and_filled_in(tmp_path: Path) -> None:
         assert (EXAMPLE / same).read_text() == (fresh / same).read_text()
 
 
+@pytest.mark.slow  # CI runs all of it by `make example`
 @pytest.mark.simulated
 def test_the_example_runs_on_the_simulated_device_that_it_names(tmp_path: Path) -> None:
     """Its name is not the device's; all its tiers are the slow test's, and `make example`'s."""

@@ -172,6 +172,7 @@ def pytest_of_the_suite(*options: str, cwd: Path) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
+@pytest.mark.slow  # CI runs it by `make conform`
 def test_the_cpu_is_certified_to_what_it_declares(tmp_path: Path) -> None:
     """From a folder of its own, as anybody runs it; with the report that is asked for."""
     folder = tmp_path / "report"

@@ -51,11 +51,21 @@ def start(code: str) -> subprocess.Popen[str]:
 def test_two_processes_build_at_once(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = tmp_path / "calls"
+    """The compiler waits until both have come to building, and makes an empty library."""
+    calls, here = tmp_path / "calls", tmp_path / "here"
+    here.mkdir()
     real = build.find_compiler()[0]
-    text = f'case "$*" in *-shared*) echo x >> {calls};; esac\nexec {real} "$@"\n'
+    text = f"""case "$*" in *-shared*) ;; *) exec {real} "$@";; esac
+echo x >> {calls}
+while [ "$(ls {here} | wc -l)" -lt 2 ]; do sleep 0.02; done
+for each in "$@"; do [ "$before" = -o ] && output=$each; before=$each; done
+echo | exec {real} -shared -fPIC -x c++ - -o "$output"
+"""
     monkeypatch.setenv("CXX", script(tmp_path / "counting-compiler", text))
-    both = [start(_BUILD), start(_BUILD)]
+    announced = (
+        f"import pathlib, os; pathlib.Path({str(here)!r}, str(os.getpid())).touch()\n{_BUILD}"
+    )
+    both = [start(announced), start(announced)]
     answers = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], answers
     path = Path(answers[0][0].strip())
