@@ -270,3 +270,20 @@ def test_a_program_on_a_simulated_device(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert (document["platform"], document["mode"], document["steps"]) == ("sim", "device", 3)
     assert by_line(document) == {6: ("scalar_read", 3, 1.0)}
+
+
+def test_every_other_option_changes_what_is_reported(script: str) -> None:
+    full = run_json(script, "--", "1")
+    counts = run_json("--detail", "counts", script, "--", "1")
+    assert (full["detail"], counts["detail"]) == ("full", "counts")
+    inside = "copies inside operators are not covered"
+    assert [any(inside in note for note in each["notes"]) for each in (full, counts)] == [0, 1]
+    assert full["runtime_events"] is None
+    assert run_json("--profile", script, "--", "1")["runtime_events"] is not None
+
+
+def test_the_cpu_is_taken_as_device_where_one_is_there_when_asked(sim, script: str) -> None:
+    set_current_platform(sim.platform)
+    assert run_json(script, "--", "1")["count"] == 0  # the script's tensors are the CPU's
+    document = run_json("--cpu-as-device", script, "--", "1")
+    assert (document["mode"], document["count"]) == ("cpu-as-device", 2)
