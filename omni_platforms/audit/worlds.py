@@ -9,6 +9,7 @@ from such tensors alone.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -122,9 +123,6 @@ def _frame_outside() -> FrameType:
     return user_frame(sys._getframe(2))
 
 
-_CPU_WRITTEN_OUT = re.compile(
-    r"""(?:device\s*=\s*|\b(?:to|type)\s*\(\s*)(?:torch\.device\(\s*)?["']cpu["']"""
-)
 _written_out: dict[tuple[int, int], bool] = {}
 _kept: list[Any] = []  # code objects, whose ids are keys
 
@@ -135,5 +133,31 @@ def names_the_cpu(frame: FrameType) -> bool:
     known = _written_out.get(key)
     if known is None:
         _kept.append(frame.f_code)
-        known = _written_out[key] = bool(_CPU_WRITTEN_OUT.search(segment(frame)))
+        known = _written_out[key] = says_cpu(segment(frame))
     return known
+
+
+_ON_A_LINE = re.compile(r"""(?:device\s*=\s*|\bto\s*\(\s*)(?:torch\.device\(\s*)?["']cpu["']""")
+
+
+def says_cpu(source: str) -> bool:
+    """Whether the call that `source` is names "cpu" as its own device, not inside an argument.
+
+    Before Python 3.11 `source` is a whole line, and any call on it counts.
+    """
+    try:
+        call = ast.parse(source.strip(), mode="eval").body
+    except SyntaxError:
+        return bool(_ON_A_LINE.search(source))
+    if not isinstance(call, ast.Call):
+        return False
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
+        named += call.args[:1]
+    return any(_is_cpu(node) for node in named)
+
+
+def _is_cpu(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "device":
+        return bool(node.args) and _is_cpu(node.args[0])
+    return isinstance(node, ast.Constant) and node.value == "cpu"
