@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 from omni_platforms.cli.audit import audit
 from omni_platforms.platform.cpu import CpuPlatform
 from omni_platforms.platform.selection import reset_platform, set_current_platform
+from tests.audit import toy_loop
 
 ROOT = Path(__file__).parents[2]
 
@@ -252,15 +254,21 @@ def test_a_step_that_never_comes_is_a_failure(script: str) -> None:
 
 
 @pytest.mark.simulated
-def test_a_program_on_a_simulated_device(tmp_path: Path) -> None:
-    path = tmp_path / "on_sim.py"
-    path.write_text(
-        "import torch\nfrom omni_platforms import audit\nx = torch.ones(2, device='sim')\n"
-        "for _ in range(3):\n    audit.step()\n    x.sum().item()\n    torch.ones(2).sum().item()\n"
-    )
+def test_the_toy_loop_as_a_program_on_a_simulated_device() -> None:
+    """In a process of its own, under the vendor's own platform, chosen as always."""
+    words = [
+        "audit",
+        "--json",
+        "--detail",
+        "counts",
+        "--max-syncs",
+        "2",
+        "-m",
+        "tests.audit.toy_loop",
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "omni_platforms", "audit", str(path), "--json", "--max-syncs", "2"],
-        env=os.environ | {"OMNI_SIMULATE": "sim", "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "omni_platforms", *words, "--", "musa", "3"],
+        env=os.environ | {"OMNI_SIMULATE": "musa", "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -268,8 +276,13 @@ def test_a_program_on_a_simulated_device(tmp_path: Path) -> None:
     )
     assert done.returncode == 3, done.stderr
     document = json.loads(done.stdout)
-    assert (document["platform"], document["mode"], document["steps"]) == ("sim", "device", 3)
-    assert by_line(document) == {6: ("scalar_read", 3, 1.0)}
+    assert (document["platform"], document["mode"], document["steps"]) == ("musa", "device", 3)
+    found: Counter[Any] = Counter()
+    for site in document["sites"]:
+        if site["per_step"]:  # the loop's tensors are made outside its steps
+            assert site["file"] == os.path.join("tests", "audit", "toy_loop.py")
+            found[site["line"], site["kind"]] += site["per_step"]
+    assert found == toy_loop.expected(device=True)
 
 
 def test_every_other_option_changes_what_is_reported(script: str) -> None:
