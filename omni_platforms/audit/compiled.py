@@ -19,7 +19,7 @@ from omni_platforms.audit.patches import Patches
 def never_compile(code: CodeType) -> None:
     """Let torch's frame evaluation pass over `code`, and over what it calls."""
     evaluation: Any = torch._C._dynamo.eval_frame
-    if hasattr(evaluation, "set_code_exec_strategy"):  # torch 2.7
+    if hasattr(evaluation, "set_code_exec_strategy") and hasattr(evaluation, "_FrameAction"):
         skip = evaluation._FrameAction.SKIP
         evaluation.set_code_exec_strategy(code, evaluation._FrameExecStrategy(skip, skip))
 

@@ -67,6 +67,9 @@ class Recorder(Protocol):
     ) -> None:
         """Take one call that waited `waits` times for `blocked` seconds."""
 
+    def vendor_saw(self, frame: FrameType, seen: Seen) -> None:
+        """Take a wait that the vendor told of outside a watched call."""
+
     def record_number(self, frame: FrameType, number: Any, nbytes: int, blocked: float) -> None:
         """Take one number that was read for `here.reading`, the quick way."""
 

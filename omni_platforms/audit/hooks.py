@@ -12,6 +12,7 @@ from omni_platforms.audit.compiled import Uncompiled
 from omni_platforms.audit.kinds import Kind
 from omni_platforms.audit.operators import Operators
 from omni_platforms.audit.patches import Patches
+from omni_platforms.audit.vendor import VendorWarnings
 from omni_platforms.audit.watching import reading_for, watched
 from omni_platforms.errors import AuditError
 from omni_platforms.platform.interface import OmniPlatform
@@ -41,10 +42,13 @@ class _Hooks:
         self.mode = mode
         self.users = 0
         self._patches = Patches()
+        self.vendor = None
         self._uncompiled = Uncompiled() if mode.cpu_as_device else None
         self._operators = Operators(copies=mode.full and not mode.cpu_as_device)
         try:
             self._watch()
+            if mode.full and not mode.cpu_as_device:
+                self.vendor = VendorWarnings.of(mode.platform)
         except BaseException:
             self.close()
             raise
@@ -67,6 +71,8 @@ class _Hooks:
     def close(self) -> None:
         self._patches.close()
         self._operators.close()
+        if self.vendor is not None:
+            self.vendor.close()
         if self._uncompiled is not None:
             self._uncompiled.close()
 
@@ -75,8 +81,11 @@ _hooks: _Hooks | None = None
 _lock = threading.Lock()
 
 
-def put_in(mode: Mode) -> None:
-    """Make this process's calls report. Raises `AuditError` beside an audit of another mode."""
+def put_in(mode: Mode) -> VendorWarnings | None:
+    """Make this process's calls report, and return what listens to the vendor, if anything does.
+
+    Raises `AuditError` beside an audit of another mode.
+    """
     global _hooks
     with _lock:
         if _hooks is None:
@@ -87,6 +96,7 @@ def put_in(mode: Mode) -> None:
                 f"their hooks: begin this one ({mode}) when it is over, or make them alike"
             )
         _hooks.users += 1
+        return _hooks.vendor
 
 
 def take_out() -> None:

@@ -95,7 +95,7 @@ class SyncAudit:
         as_device = self._cpu_as_device
         as_device = platform.device_type == "cpu" if as_device is None else as_device
         self._mode = hooks.Mode(platform, as_device, self._detail == "full")
-        hooks.put_in(self._mode)
+        self._vendor = hooks.put_in(self._mode)
         self._thread = threading.get_ident()
         try:
             self._begin(platform, as_device)
@@ -117,8 +117,6 @@ class SyncAudit:
             profile.begin()
             self._profile, here.mark = profile, profile.mark
         here.audits = (*here.audits, self)
-        if self._detail == "full" and not as_device:
-            self._vendor = VendorWarnings.of(platform, self._vendor_saw)
 
     def __exit__(
         self,
@@ -139,8 +137,6 @@ class SyncAudit:
         self._open = False
         here.audits = tuple(audit for audit in here.audits if audit is not self)
         try:
-            if self._vendor is not None:
-                self._vendor.close()
             if self._profile is not None:
                 here.mark = None
                 self._profile.end()
@@ -222,7 +218,8 @@ class SyncAudit:
         site.sources.add(VENDOR)
         site.unconfirmed = max(0, site.unconfirmed - here.told)
 
-    def _vendor_saw(self, frame: FrameType, seen: Seen) -> None:
+    def vendor_saw(self, frame: FrameType, seen: Seen) -> None:
+        """Take a wait that the vendor told of outside a watched call, perhaps of one just over."""
         for site in self._sites.near(frame):
             if site.unconfirmed > 0:
                 site.unconfirmed -= 1

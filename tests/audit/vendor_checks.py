@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import warnings
 from typing import Any
 
@@ -75,9 +76,40 @@ def other_peoples_warnings(platform: Any) -> None:
     assert [str(each.message) for each in inner] == ["somebody else's"], inner
     assert not caught, caught
     assert [site.seen_by[-1] for site in audit.report().sites] == ["sync-debug"] * 2
+    nested_and_other_threads(platform)
     assert warnings._showwarnmsg is shown  # type: ignore[attr-defined]
     assert list(warnings.filters) == filters
     assert torch.get_device_module("npu").get_sync_debug_mode() == 0
+
+
+def nested_and_other_threads(platform: Any) -> None:
+    """Each audit hears of its own thread's waits, and the mode lasts as long as any of them."""
+    import torch
+
+    from omni_platforms.audit import SyncAudit
+
+    tensor = torch.ones(3, device="npu")
+    begun, ended = threading.Event(), threading.Event()
+    theirs = SyncAudit(platform, detail="full")
+
+    def other() -> None:
+        with theirs:
+            begun.set()
+            ended.wait(30)
+            tensor.tolist()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    begun.wait(30)
+    with SyncAudit(platform, detail="full") as outer, SyncAudit(platform, detail="full") as inner:
+        tensor.sum().item()
+        warnings.warn("called a synchronizing operation (planted)", stacklevel=1)
+    ended.set()
+    thread.join()
+    for audit in (outer, inner):
+        sites = {site.kind: site.seen_by for site in audit.report().sites}
+        assert sites == {"scalar_read": ["operator", "sync-debug"], "vendor": ["sync-debug"]}
+    assert [s.seen_by for s in theirs.report().sites] == [["call", "sync-debug"]]
 
 
 if __name__ == "__main__":
