@@ -25,7 +25,7 @@ _PROGRAMS_OF_OURS = tuple(_PACKAGE + part + os.sep for part in ("demo", "bench")
 _RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _NUMPY = tuple(f"{folder}numpy{os.sep}" for folder in _SITE_PACKAGES)
-_GENERATED = (f"torchinductor_{os.sep}", "<eval_with_key>", "<frozen", "<torch_package")
+_GENERATED = ("torchinductor_", "<eval_with_key>", "<frozen", "<torch_package")
 
 _of_user: dict[str, bool] = {}
 
@@ -45,7 +45,7 @@ def user_frame(frame: FrameType) -> FrameType:
 
 
 def _is_users(filename: str) -> bool:
-    if any(word in filename for word in _GENERATED) or "torchinductor" in filename:
+    if any(word in filename for word in _GENERATED):
         return False
     if filename.startswith("<"):  # typed in, or made by exec
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -161,7 +162,7 @@ def _row(site: Site, run: Run) -> SiteReport:
         idle_s=site.idle,
         pattern=pattern.value,
         hoistable=hoistable,
-        value=list(site.constancy.shown) if hoistable else [],
+        value=[_plain(each) for each in site.constancy.shown] if hoistable else [],
         suggestion=suggestion(site, pattern),
         allowed=site.allowed,
         nbytes=site.nbytes,
@@ -169,6 +170,14 @@ def _row(site: Site, run: Run) -> SiteReport:
         callers=list(place.callers),
         path=place.path,
     )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has: it has no NaN, no infinity and no complex number."""
+    finite = isinstance(value, bool | int | str) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
+    return value if finite else str(value)
 
 
 def _spread(seconds: list[float]) -> Spread | None:

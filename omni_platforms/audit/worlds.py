@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from omni_platforms.audit.frames import segment, user_frame
@@ -67,8 +68,6 @@ class HostTensors:
 
     def add(self, tensor: torch.Tensor) -> None:
         """Let the storage of `tensor`, and all views of it, be the host's."""
-        from torch.multiprocessing.reductions import StorageWeakRef
-
         if len(self._known) > 4096:
             self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
         storage = tensor.untyped_storage()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -41,8 +43,10 @@ def test_a_value_that_changes_is_not_hoistable() -> None:
     assert (site.hoistable, site.pattern, site.value) == (False, "read_each_step", [])
 
 
-def test_nan_is_equal_to_itself() -> None:
-    assert only_site(lambda number: torch.full((), float("nan")).item()).hoistable
+def test_nan_is_equal_to_itself_and_the_report_stays_json() -> None:
+    site = only_site(lambda number: torch.full((), float("nan")).item())
+    assert (site.hoistable, site.value) == (True, ["nan"])
+    assert json.loads(json.dumps(asdict(site), allow_nan=False))["value"] == ["nan"]
 
 
 def test_a_constant_of_each_request_is_hoistable() -> None:

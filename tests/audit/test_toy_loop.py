@@ -23,6 +23,11 @@ def test_the_loop_plants_every_kind() -> None:
     assert planted == {kind.value for kind in Kind} - {"vendor", "h2d_pageable_async"}
 
 
+def test_the_documentation_names_every_kind() -> None:
+    text = (ROOT / "docs" / "audit.md").read_text()
+    assert [kind.value for kind in Kind if f"`{kind.value}`" not in text] == []
+
+
 def test_what_would_wait_on_a_machine_without_an_accelerator() -> None:
     report = checks.audit_the_loop(CpuPlatform(), "cpu", STEPS)
     found = {key: n for key, n in checks.found(report).items() if n >= 1}
