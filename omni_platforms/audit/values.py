@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from omni_platforms.audit.constancy import UNKNOWN
+from omni_platforms.audit.worlds import has_storage, holds_data
 
 COMPARED_BYTES = 64 << 10
 """Contents of more bytes are not compared."""
@@ -34,6 +35,8 @@ def of_number(number: Any, nbytes: int) -> Value:
 
 def of_host_tensor(tensor: torch.Tensor) -> Value:
     """Return the value of a host tensor, by its bytes. The host must not have to wait for them."""
+    if not holds_data(tensor) or not has_storage(tensor):
+        return Value(UNKNOWN, None, 0)
     nbytes = tensor.nbytes
     if nbytes > COMPARED_BYTES or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
         return Value(UNKNOWN, None, nbytes)

@@ -36,6 +36,12 @@ def holds_data(tensor: Any) -> bool:
     return kind.__torch_dispatch__ is _NO_DISPATCH and not torch._is_functional_tensor(tensor)
 
 
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` has bytes of its own: not a sparse one, nor one inside `vmap` or `grad`."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return tensor.layout is torch.strided and not wrapped
+
+
 class DeviceWorld:
     """The tensors of an accelerator, real or simulated."""
 
@@ -68,6 +74,8 @@ class HostTensors:
 
     def add(self, tensor: torch.Tensor) -> None:
         """Let the storage of `tensor`, and all views of it, be the host's."""
+        if not has_storage(tensor):
+            return
         if len(self._known) > 4096:
             self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
         storage = tensor.untyped_storage()
@@ -76,10 +84,11 @@ class HostTensors:
 
     def discard(self, tensor: torch.Tensor) -> None:
         """Let the storage of `tensor` be the device's again."""
-        self._known.pop(tensor.untyped_storage()._cdata, None)
+        if has_storage(tensor):
+            self._known.pop(tensor.untyped_storage()._cdata, None)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
-        if not self._known or tensor.layout is not torch.strided:
+        if not self._known or not has_storage(tensor):
             return False
         return tensor.untyped_storage()._cdata in self._known
 
@@ -96,7 +105,7 @@ class HostPropagation(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run the operator and mark what it makes."""
         result = func(*args, **(kwargs or {}))
-        made = [t for t in _tensors(result) if t.layout is torch.strided and t not in self._host]
+        made = [t for t in _tensors(result) if has_storage(t) and t not in self._host]
         if made and self._makes_host(args, kwargs or {}):
             for tensor in made:
                 self._host.add(tensor)

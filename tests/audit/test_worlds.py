@@ -8,6 +8,7 @@ import torch
 from omni_platforms.audit import SyncAudit
 from omni_platforms.audit.worlds import says_cpu
 from omni_platforms.platform.cpu import CpuPlatform
+from tests.simulated import NAME
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,31 @@ def test_memory_that_is_used_again_is_not_taken_for_the_hosts() -> None:
             device.sum().item()
     counts = {site.kind: site.count for site in running.report().sites}
     assert counts == {"cpu": 200, "scalar_read": 200}
+
+
+def unusual(device: str) -> None:
+    """Tensors without plain bytes; each must behave as without an audit."""
+    x = torch.arange(3.0, device=device)
+    assert torch.vmap(lambda row: row.cpu() * 2)(x).tolist() == [0.0, 2.0, 4.0]
+    # Not a backward pass: the first one of a process settles which devices autograd knows.
+    _, tangent = torch.func.jvp(lambda t: t.cpu() * 2, (x,), (torch.ones_like(x),))
+    assert tangent.tolist() == [2.0] * 3
+    assert torch.nn.Parameter(x.clone()).cpu().tolist() == [0.0, 1.0, 2.0]
+    assert torch.empty(0, device=device).tolist() == []
+    assert torch.tensor(3.0, device=device).to("cpu", torch.int32).item() == 3
+    value = torch.ones(2, dtype=torch.complex64, device=device).conj()
+    assert value.to("cpu").tolist() == [1 + 0j] * 2
+
+
+def test_unusual_tensors_behave_as_without_an_audit() -> None:
+    with SyncAudit(CpuPlatform(), detail="full"):
+        unusual("cpu")
+        sparse = torch.eye(2).to_sparse()
+        assert sparse.cpu().to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_unusual_tensors_of_a_device_behave_as_without_an_audit(sim) -> None:
+    unusual(NAME)
+    with SyncAudit(sim.platform, detail="full") as running:
+        unusual(NAME)
+    assert running.report().count > 0
