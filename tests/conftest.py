@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,12 @@ import pytest
 from omni_platforms.errors import CompilerMissingError
 from omni_platforms.simulator import Simulation, simulate
 from tests.simulated import NAME, vendors_platform
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start: a shell ignores it in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -51,7 +51,7 @@ def dry_run(*targets: str) -> str:
 
 
 def test_there_is_a_job_for_every_device() -> None:
-    assert devices_of(jobs()["conformance"]) == ["cpu", "npu", "xpu", "musa", "sim"]
+    assert devices_of(jobs()["conformance"]) == ["cpu", "npu", "xpu", "musa"]
     assert set(devices_of(jobs()["hardware"])) >= set(find_entries()) - {"sim"}
     assert 'runs-on: [self-hosted, "${{ matrix.device }}"]' in jobs()["hardware"]
     assert "github.event_name != 'pull_request'" in jobs()["hardware"]

@@ -105,10 +105,10 @@ def test_entry_points_are_found_from_the_wheel_and_from_an_editable_install_alik
     assert answers[0] == answers[1]
     names, entries = answers[0]
     assert {name for name, _ in names} == {"cuda", "rocm", "npu", "xpu", "musa", "cpu"}
-    assert len(entries) == 8  # five plugins, the simulator, the suite and the command
+    assert len(entries) == 9  # five plugins, the simulator, the suite, the audit, the command
 
 
-EXTRAS = ("cuda", "rocm", "npu", "xpu", "musa", "ipex", "conformance", "demo")
+EXTRAS = ("cuda", "rocm", "npu", "xpu", "musa", "ipex", "conformance", "demo", "diffusers")
 
 
 def test_every_extra_is_in_the_list(core_wheel: Path) -> None:

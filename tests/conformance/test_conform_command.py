@@ -51,6 +51,7 @@ def outcomes_of(folder: Path) -> dict[str, Outcome]:
     return {row.id: row.outcome for row in read_report(folder).rows}
 
 
+@pytest.mark.slow  # CI runs it by `make conform`
 def test_a_right_platform_is_certified_and_its_report_written(tmp_path: Path) -> None:
     install(tmp_path / "site", "right", RIGHT)
     folder = tmp_path / "report"

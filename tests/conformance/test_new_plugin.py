@@ -66,6 +66,7 @@ def test_a_new_plugin_is_discovered_and_passes_t0_at_once(project: Path, site: P
     assert not re.search("@[A-Z]+@", "".join(f.read_text() for f in project.rglob("*.*")))
 
 
+@pytest.mark.slow
 @pytest.mark.simulated
 def test_a_new_platform_works_on_a_simulated_device_of_its_name(site: Path) -> None:
     """What the template leaves to torch is right: streams and events, unchanged."""

@@ -17,7 +17,14 @@ GRAPHS = [*RACES, "test_graphs.py"]
 
 
 @pytest.mark.simulated
-@pytest.mark.parametrize(("name", "files"), [("npu", GRAPHS), ("musa", RACES), ("xpu", GRAPHS)])
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("npu", GRAPHS),
+        pytest.param("musa", RACES, marks=pytest.mark.slow),
+        pytest.param("xpu", GRAPHS, marks=pytest.mark.slow),
+    ],
+)
 def test_every_race_and_every_protection(name: str, files: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-p", "no:xdist"]

@@ -183,6 +183,7 @@ def test_the_variables_of_a_simulation_make_the_same_in_a_child(
     assert done.stdout.splitlines() == ["sim SimulatedPlatform", "[2.0, 2.0]", repr(sim)]
 
 
+@pytest.mark.slow  # CI runs it by `make conform-npu`
 def test_a_vendors_plugin_runs_as_it_is(simulation: Simulation, tmp_path: Path) -> None:
     done = python("-c", SHOW, folder=tmp_path, OMNI_SIMULATE="npu")
     assert done.stdout.splitlines() == ["npu NpuPlatform", "[2.0, 2.0]"], done.stderr
