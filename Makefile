@@ -42,7 +42,7 @@ example: $(READY)
 	$(BIN)/python -m hatchling build -t wheel -d build/example
 	cd examples/omni_platforms_acme && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/build/example
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder/venv" \
-		&& "$$folder/venv/bin/python" -m pip install --quiet --constraint constraints.txt \
+		&& "$$folder/venv/bin/python" -m pip install --quiet --no-compile --constraint constraints.txt \
 			"$$(echo build/example/omni_platforms-*.whl)[conformance]" build/example/omni_platforms_acme-*.whl \
 		&& (cd "$$folder" && venv/bin/omni-platforms conform acme --simulate --report $(CURDIR)/reports/acme)
 

@@ -81,6 +81,6 @@ def test_a_target_that_does_not_exist_would_be_seen() -> None:
 def test_ci_run_runs_all_that_needs_no_hardware() -> None:
     lines = re.findall(r"^make (.*)$", (ROOT / ".ci" / "run").read_text(), flags=re.MULTILINE)
     printed = "".join(dry_run(*line.split()) for line in lines)
-    for command in (each for each in commands() if "hardware" not in each):
+    for command in (each for each in commands() if not ("hardware" in each or "example" in each)):
         for step in dry_run(*command.split()[1:]).splitlines():
             assert step in printed
