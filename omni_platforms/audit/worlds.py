@@ -20,7 +20,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from omni_platforms.audit.frames import segment, user_frame
+from omni_platforms.audit.frames import position, segment, user_frame
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -141,18 +141,21 @@ def names_the_cpu(frame: FrameType) -> bool:
     known = _written_out.get(key)
     if known is None:
         _kept.append(frame.f_code)
-        known = _written_out[key] = says_cpu(segment(frame))
+        whole_line = None in position(frame)
+        known = _written_out[key] = says_cpu(segment(frame), whole_line)
     return known
 
 
 _ON_A_LINE = re.compile(r"""(?:device\s*=\s*|\bto\s*\(\s*)(?:torch\.device\(\s*)?["']cpu["']""")
 
 
-def says_cpu(source: str) -> bool:
+def says_cpu(source: str, whole_line: bool = False) -> bool:
     """Whether the call that `source` is names "cpu" as its own device, not inside an argument.
 
     Before Python 3.11 `source` is a whole line, and any call on it counts.
     """
+    if whole_line:
+        return bool(_ON_A_LINE.search(source))
     try:
         call = ast.parse(source.strip(), mode="eval").body
     except SyntaxError:

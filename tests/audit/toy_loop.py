@@ -111,7 +111,8 @@ class Loop:
         torch.tensor([1.0, 2.0], device=self.device)  # wait: tensor_from_host x1
         torch.tensor([float(number)], device=self.device)  # wait: tensor_from_host x1
         torch.tensor([1.0, 2.0]).to(self.device)  # wait: h2d_pageable x1
-        torch.zeros(2, device="cpu").to(self.device)  # wait: h2d_pageable x1
+        zeros = torch.zeros(2, device="cpu")  # Python 3.10 only tells lines apart
+        zeros.to(self.device)  # wait: h2d_pageable x1
         self.weight.copy_(torch.full((SIZE,), 0.5, device="cpu"))  # wait: h2d_pageable x1
         if self.real:
             self.latent.copy_(self.pinned.fill_(1.0))  # wait: device:h2d_blocking x1
