@@ -105,6 +105,7 @@ def test_a_stream_may_wait_for_its_own_event(rig: Rig, platform: OmniPlatform) -
     side = torch.Stream(device=rig.device)
     platform.stream_wait_event(side, recorded(platform, side))
     side.synchronize()
+    assert side.query(), "the stream waits for itself"
 
 
 def _primitives(rig: Rig, platform: OmniPlatform) -> dict[str, Callable[[], object]]:
