@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import queue
 import time
+from collections.abc import Callable
 
 import torch
 
-from omni_platforms.errors import ExecutorForkedError, OutputTimeoutError
+from omni_platforms.errors import CaptureError, ExecutorForkedError, OutputTimeoutError
 from omni_platforms.outputs.bounds import Bounds
 from omni_platforms.outputs.capture import CaptureGate
+from omni_platforms.outputs.future import Outcome
 from omni_platforms.outputs.host_copy import own_tensors
 from omni_platforms.outputs.issue import Issuer
 from omni_platforms.outputs.pending import PendingOutput
@@ -37,6 +39,8 @@ class Asker(Resolver):
     ) -> None:
         super().__init__(platform, device, issuer, bounds, gate, counters)
         self._issuer = issuer
+        self._direct = issuer.direct
+        self.at_once = 0  # changed by whoever has the turn
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # put is reentrant
         self._pid = os.getpid()
         self.closing = False
@@ -80,6 +84,53 @@ class Asker(Resolver):
         pending.lingers = False
         self._bell.put(None)
 
+    # At once ------------------------------------------------------------------
+
+    def settle_now(
+        self, pending: PendingOutput, copies: Callable[[], list[torch.Tensor] | None]
+    ) -> bool:
+        """Settle an output with `copies()` on the calling thread; return false if there are none.
+
+        Only where nothing else is in flight: results arrive in order. An error of
+        a copy is the output's.
+        """
+        future = pending.future
+        if self._queue or future is None or not self._turn.acquire(blocking=False):
+            return False
+        outcome: Outcome
+        try:
+            if self._queue or self.resolving_here():
+                return False
+            try:
+                with self._gate:
+                    values = copies()
+                if values is None:
+                    return False
+                assert pending.rebuild is not None
+                outcome = pending.rebuild(values), None
+                self.resolved += 1
+                self.at_once += 1
+                self.bytes_copied += pending.nbytes
+            except CaptureError:
+                raise
+            except Exception as error:  # noqa: BLE001  it fails this one output
+                outcome = None, error
+                self.at_once += 1
+                self._counters.add("failed")
+        finally:
+            self._turn.release()
+        pending.copied = pending.resolved = time.perf_counter()
+        pending.finished = True
+        pending.rebuild = pending.future = None
+        self._habit.may_wait(pending.number)
+        future.settle_now(*outcome)
+        return True
+
+    def was_asked(self, pending: PendingOutput) -> None:
+        """Note that somebody asked for an output that was settled at once."""
+        self._habit.asked(pending.number)
+        self._direct.asked(pending.number)
+
     # Waiting for one output ---------------------------------------------------
 
     def check_process(self) -> None:
@@ -99,7 +150,7 @@ class Asker(Resolver):
         """
         if self.closing:
             self.check_process()
-        self._habit.asked(pending.number)
+        self.was_asked(pending)
         start = 0.0 if timeout is None else time.perf_counter()
         if not pending.needs_thread:
             if timeout is None and pending.batch is not None and self._copy_here(pending):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from omni_platforms.errors import CaptureError, ExecutorClosedError
+from omni_platforms.outputs.admission import Admission
 from omni_platforms.outputs.bounds import Bounds, WhenFull
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.outputs.future import OutputFuture
@@ -64,7 +65,6 @@ class AsyncOutputExecutor:
             raise ValueError(f'when_full must be "block", "raise" or "degrade", not {when_full!r}')
         self._platform = _chosen(platform)
         self._device = self._platform.resolve_device(device)
-        self._when_full = when_full
         self._bounds = Bounds(max_pending_bytes, max_pending)
         self._gate = CaptureGate()
         self._counters = Counters()
@@ -77,8 +77,12 @@ class AsyncOutputExecutor:
             self._gate,
             self._counters,
         )
+        self._admission = Admission(
+            self._platform, self._bounds, self._waiter, self._counters, when_full
+        )
         self._numbers = itertools.count()
         self._captures = Capability.GRAPH_CAPTURE in self._platform.capabilities
+        self._alone = self._platform.device_count() == 1  # then it is every thread's current one
         _live.add(self._waiter)
         weakref.finalize(self, self._waiter.stop).atexit = False
 
@@ -121,7 +125,7 @@ class AsyncOutputExecutor:
         `ExecutorFullError` as `when_full` says, `ExecutorClosedError`,
         `ExecutorForkedError`, and `CaptureError` while a graph is captured.
         """
-        here = self._platform.is_current_device(self._device)
+        here = self._alone or self._platform.is_current_device(self._device)
         self._check_usable(here)
         leaves, rebuild = flatten(output)
         pending = PendingOutput(next(self._numbers), self._waiter.futures_lock)
@@ -130,7 +134,9 @@ class AsyncOutputExecutor:
         if on_host is not None:
             pending.on_host = on_host
             pending.needs_thread = True
-        admitted = self._admit(pending, leaves)
+        elif here and on_device is None and not streams and self._copy_now(pending, leaves):
+            return future
+        admitted = self._admission.admit(pending, leaves)
         small = admitted and on_device is None and not streams and pending.nbytes <= SMALL_BYTES
         try:
             with self._gate:
@@ -141,7 +147,7 @@ class AsyncOutputExecutor:
             self._bounds.leave(pending.charge)
             raise
         if on_device is not None and admitted:
-            self._charge_anew(pending)
+            self._admission.charge_anew(pending)
         self._waiter.enqueue(pending)
         return future
 
@@ -192,7 +198,8 @@ class AsyncOutputExecutor:
             pinned=self._issuer.pinned,
             pending=bounds.count,
             pending_bytes=bounds.bytes,
-            submitted=bounds.entered,
+            submitted=bounds.entered + self._waiter.at_once,
+            at_once=self._waiter.at_once,
             resolved=self._waiter.resolved,
             bytes_copied=self._waiter.bytes_copied,
             peak_pending_bytes=bounds.peak_bytes,
@@ -232,6 +239,16 @@ class AsyncOutputExecutor:
                 "part of one: submit the graph's static output after the replay, with borrow=True"
             )
 
+    def _copy_now(self, pending: PendingOutput, leaves: list[Any]) -> bool:
+        """Copy and settle an output here, where the device has nothing left to do."""
+        direct = self._issuer.direct
+        if not direct.is_likely(pending.number) or not self._issuer.asynchronous:
+            return False
+        pending.nbytes = sum(map(nbytes_of, leaves))
+        return pending.nbytes <= SMALL_BYTES and self._waiter.settle_now(
+            pending, lambda: direct.copies(pending.number, leaves)
+        )
+
     def _issue_small(
         self, pending: PendingOutput, leaves: list[Any], here: bool, borrow: bool
     ) -> bool:
@@ -244,38 +261,6 @@ class AsyncOutputExecutor:
         may_wait = issuer.habit.may_wait(pending.number) and here and leaves and not borrow
         if not (may_wait and pending.lingers and issuer.batches.add(pending, leaves)):
             issuer.issue_small(pending, leaves, here)
-        return True
-
-    def _charge_anew(self, pending: PendingOutput) -> None:
-        """Count the bytes that `on_device` left to copy instead of those that it was given."""
-        rounded = self._platform.pinned_allocation_bytes
-        charge = sum(rounded(nbytes_of(value)) for value in pending.values)
-        self._bounds.change(charge - pending.charge)
-        pending.charge = charge
-
-    def _admit(self, pending: PendingOutput, leaves: list[Any]) -> bool:
-        """Count the output in; return whether it was (`False` means: degrade)."""
-        nbytes = charge = 0
-        for leaf in leaves:
-            size = nbytes_of(leaf)
-            nbytes += size
-            charge += self._platform.pinned_allocation_bytes(size)
-        pending.nbytes, pending.charge = nbytes, charge
-        if self._bounds.try_enter(charge):
-            return True
-        if self._when_full == "raise":
-            raise self._bounds.full_error(charge)
-        if self._when_full == "degrade" or self._waiter.resolving_here():
-            # The resolving thread would wait for itself.
-            pending.charge = 0
-            self._bounds.enter_uncounted()
-            self._counters.add("degraded")
-            return False
-        self._waiter.hurry_all()
-        if not self._bounds.enter(charge, lambda: not self._waiter.closing):
-            raise ExecutorClosedError(
-                "the executor was closed while this output waited for room"
-            ) from self._waiter.cause
         return True
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Outcome = tuple[Any, BaseException | None]
 
 _CANCELLED: Outcome = (None, concurrent.futures.CancelledError())
+_ARRIVED: Outcome = ("on the host, and to be made when somebody asks", None)
 
 
 class OutputFuture(concurrent.futures.Future[Any]):
@@ -35,6 +36,7 @@ class OutputFuture(concurrent.futures.Future[Any]):
     # Most futures keep these; who enters an outcome first (`setdefault`, which is
     # atomic) decides between a result, an error and a cancellation.
     _outcome: Outcome | None = None
+    _at_once = False
     _claimed = False
     _base_ready = False
     _base_told = False
@@ -57,16 +59,47 @@ class OutputFuture(concurrent.futures.Future[Any]):
 
     def settle(self, value: Any, error: BaseException | None) -> bool:
         """Enter the outcome; return false when there is one already."""
-        outcome = (value, error)
+        return self._enter((value, error))
+
+    def arrive(self) -> bool:
+        """Settle with a value that is on the host, and is made when somebody asks for it."""
+        return self._enter(_ARRIVED)
+
+    def settle_now(self, value: Any, error: BaseException | None) -> None:
+        """Enter the outcome inside `submit`; whether anybody asks is still to be noted."""
+        self._outcome = (value, error)
+        self._at_once = True
+
+    def _enter(self, outcome: Outcome) -> bool:
         found = self.__dict__.setdefault("_outcome", outcome)
         self._waiter = None
         if found is not outcome:
             if found is _CANCELLED:
+                self._pending.values = ()
                 self._tell_base(found)
             return False
         if self._base_ready:
             self._tell_base(outcome)
         return True
+
+    def _made(self) -> Outcome:
+        """Return the outcome, with its value; what came with a batch is made now."""
+        with self._pending.lock:  # several threads may ask, and a nest is rebuilt once
+            outcome = self._outcome
+            if outcome is _ARRIVED:
+                outcome = self._outcome = self._make()
+        assert outcome is not None
+        return outcome
+
+    def _make(self) -> Outcome:
+        pending = self._pending
+        outcome: Outcome
+        try:
+            outcome = pending.make(), None
+        except Exception as error:  # noqa: BLE001  it fails this one output
+            outcome = None, error
+        pending.values, pending.rebuild = (), None  # not when interrupted: it can be made later
+        return outcome
 
     def is_settled(self) -> bool:
         """Whether the output is settled or cancelled, without a look at the device."""
@@ -77,12 +110,15 @@ class OutputFuture(concurrent.futures.Future[Any]):
     @property
     def timeline(self) -> OutputTimeline | None:
         """When the output reached each stage; `None` until it is resolved."""
-        return None if self._outcome in (None, _CANCELLED) else self._pending.timeline()
+        outcome = self._outcome
+        return None if outcome is None or outcome is _CANCELLED else self._pending.timeline()
 
     def done(self) -> bool:
         """Whether the output is settled; one that the device has written is settled at once."""
         waiter = self._waiter
-        if waiter is not None:
+        if self._at_once:
+            self._note()
+        elif waiter is not None:
             waiter.look(self._pending)
         return self._outcome is not None
 
@@ -102,9 +138,13 @@ class OutputFuture(concurrent.futures.Future[Any]):
         error of the output, or `ExecutorForkedError` in a forked child.
         """
         waiter = self._waiter
-        if waiter is not None and self._outcome is None:
+        if self._at_once:
+            self._note()
+        elif waiter is not None and self._outcome is None:
             timeout = waiter.wait_for(self._pending, timeout)
         outcome = self._outcome
+        if outcome is _ARRIVED:
+            outcome = self._made()
         if outcome is not None and outcome[1] is None:
             return outcome[0]
         self._initialize_base()
@@ -120,7 +160,9 @@ class OutputFuture(concurrent.futures.Future[Any]):
         Waits and raises as `result` does, except for the error of the output.
         """
         waiter = self._waiter
-        if waiter is not None and self._outcome is None:
+        if self._at_once:
+            self._note()
+        elif waiter is not None and self._outcome is None:
             timeout = waiter.wait_for(self._pending, timeout)
         self._initialize_base()
         try:
@@ -183,7 +225,7 @@ class OutputFuture(concurrent.futures.Future[Any]):
             if self._base_told:
                 return
             self._base_told = True
-        value, error = outcome
+        value, error = self._made() if outcome is _ARRIVED else outcome
         if outcome is _CANCELLED:
             super().cancel()  # `cancel` may not have come this far
             self.set_running_or_notify_cancel()
@@ -192,9 +234,17 @@ class OutputFuture(concurrent.futures.Future[Any]):
         else:
             self.set_exception(error)
 
+    def _note(self) -> None:
+        """Say that somebody asks for an output that was settled at once."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.was_asked(self._pending)
+
     def _listen(self) -> None:
         waiter = self._waiter
-        if waiter is not None:
+        if self._at_once:
+            self._note()
+        elif waiter is not None:
             waiter.watch(self._pending)
 
     def _explain(self, error: BaseException) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from omni_platforms.outputs.batch import Batches
+from omni_platforms.outputs.direct import Direct
 from omni_platforms.outputs.habit import Habit
 from omni_platforms.outputs.host_copy import (
     blocking_copy,
@@ -63,6 +64,7 @@ class Issuer:
         self.small = SmallCopies(platform, device)
         self.habit = Habit()
         self.batches = Batches(platform, device, self.small, self.habit)
+        self.direct = Direct(device, self.batches)
         self.pinned = False
         self.reason = ""
         self._side = self._find_side_stream()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from omni_platforms.outputs.host_copy import own_tensors
 from omni_platforms.outputs.nest import Rebuild
 
 if TYPE_CHECKING:
@@ -128,6 +129,15 @@ class PendingOutput:
     def let_go(self) -> None:
         """Drop the device tensors and events: the copy is done."""
         self.sources = self.gate = self.done = None
+        if self.shared:
+            for group, _ in self.values:
+                group.leaves = []
+
+    def make(self) -> Any:
+        """Build the result from what has arrived with a batch. May be called once."""
+        assert self.rebuild is not None
+        with own_tensors():
+            return self.rebuild([group.value(at) for group, at in self.values])
 
     def phase(self, at_head: bool) -> Phase:
         """Say where the output is, by asking the device. Does not block."""

@@ -198,15 +198,15 @@ class Resolver:
             with own_tensors():
                 while queue:
                     head = queue[0]
-                    rebuild, future = head.rebuild, head.future
-                    if head.done is not done or head.needs_thread or not rebuild or not future:
+                    future = head.future
+                    if head.done is not done or head.needs_thread or future is None:
                         break
-                    value = rebuild([group.values(small)[at] for group, at in head.values])
+                    for group, _ in head.values:
+                        group.arrive(small)
                     head.copied = now
                     head.sources = head.done = head.future = None
-                    head.values = ()
                     head.finished = True
-                    if future.settle(value, None):
+                    if future.arrive():
                         self.resolved += 1
                         self.bytes_copied += head.nbytes
                     queue.popleft()
@@ -269,7 +269,8 @@ class Resolver:
             for at in pending.staged:
                 if pending.shared:
                     group, place = values[at]
-                    values[at] = group.values(self._small)[place]
+                    group.arrive(self._small)
+                    values[at] = group.value(place)
                 else:
                     values[at] = self._small.take(values[at])
         return values

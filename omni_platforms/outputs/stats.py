@@ -44,7 +44,8 @@ class OutputStats:
     results delivered, `failed` and `cancelled` the others. `degraded` counts
     outputs that were copied with a blocking call because the executor was full,
     `blocking_leaves` tensors that a side stream cannot copy (sparse, quantized,
-    on another device). `wakeups` counts how often the background thread ran.
+    on another device), `at_once` small outputs that `submit` copied itself because the
+    device had nothing left to do. `wakeups` counts how often the background thread ran.
     """
 
     mode: Literal["async", "blocking"]
@@ -56,6 +57,7 @@ class OutputStats:
     cancelled: int
     degraded: int
     blocking_leaves: int
+    at_once: int
     bytes_copied: int
     wakeups: int
     pending: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -131,12 +133,11 @@ def _record_before(self: Any, batch: Any) -> None:
         pending.done = early
 
 
-def _views(self: Any, small: Any) -> list[torch.Tensor]:
+def _views(self: Any, small: Any) -> None:
     if self._staging is not None:
         self._values = list(self._staging.unbind())
         small.shelve(self._staging)
         self._staging = None
-    return self._values
 
 
 def _close_here(self: Any, batch: Any) -> None:
@@ -151,7 +152,7 @@ MUTATIONS: dict[str, tuple[Scenario, Any, str, Any]] = {
     "the event of a batch is recorded before its copy": (
         many_of_several_kinds, Batches, "_copy_together", _record_before),
     "the results are views of the staging buffer": (
-        kept_while_others_come, Group, "values", _views),
+        kept_while_others_come, Group, "arrive", _views),
     "the copy is made on the stream of whoever asks": (
         asked_by_another_thread, Batches, "close", _close_here),
     "all streams look alike": (
@@ -187,15 +188,89 @@ def test_nothing_is_enqueued_before_the_company_is_complete(sim: Simulation) -> 
 _start = Batches._start
 
 
-def test_results_are_private_and_unpinned(sim: Simulation) -> None:
+def _check_private(sim: Simulation, n: int) -> None:
+    with AsyncOutputExecutor(sim.platform) as outputs:
+        results = [f.result(10) for f in [outputs.submit(_small(i, n)) for i in range(4)]]
+        results[0].fill_(7.0)
+        for i, result in enumerate(results[1:], 1):
+            assert result.tolist() == [2.0 * i] * n
+            assert result.untyped_storage().nbytes() == n * 4
+            assert not result.is_pinned()
+
+
+@pytest.mark.parametrize("n", [64, batch_module.LATE_BYTES // 4 + 1], ids=["late", "at once"])
+def test_results_are_private_and_unpinned(sim: Simulation, n: int) -> None:
+    sim.reset("lazy")
+    _check_private(sim, n)
+
+
+def test_views_of_what_arrived_would_not_be_private(sim: Simulation) -> None:
+    sim.reset("lazy")
+    views = mock.patch.object(Group, "value", lambda self, at: self._block[at])
+    with views, pytest.raises(AssertionError):
+        _check_private(sim, 64)
+
+
+def test_device_memory_is_let_go_when_a_batch_has_arrived(sim: Simulation) -> None:
     sim.reset("lazy")
     with AsyncOutputExecutor(sim.platform) as outputs:
-        results = [f.result(10) for f in [outputs.submit(_small(i)) for i in range(4)]]
-        results[0].fill_(7.0)
-        assert results[1].tolist() == [2.0] * 64
-        for result in results:
-            assert result.untyped_storage().nbytes() == 64 * 4
-            assert not result.is_pinned()
+        sources = [_small(i) for i in range(4)]
+        alive = [weakref.ref(source) for source in sources]
+        futures = [outputs.submit(source) for source in sources]
+        del sources
+        assert futures[0].result(10).tolist() == [0.0] * 64
+        assert [ref() for ref in alive] == [None] * 4
+        assert futures[3].result(10).tolist() == [6.0] * 64
+
+
+def test_a_nest_is_made_once_by_whoever_asks_first(sim: Simulation) -> None:
+    with AsyncOutputExecutor(sim.platform) as outputs:
+        futures = [outputs.submit({"ids": _small(i)}) for i in range(4)]
+        outputs.drain()
+        results: list[Any] = []
+        threads = [
+            threading.Thread(target=lambda: results.append(futures[1].result(10))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 4
+        assert all(result is results[0] for result in results)
+        assert results[0]["ids"].tolist() == [2.0] * 64
+
+
+def test_an_error_while_a_result_is_made_is_that_outputs(sim: Simulation) -> None:
+    with AsyncOutputExecutor(sim.platform) as outputs:
+        futures = [outputs.submit(_small(i)) for i in range(4)]
+        outputs.drain()
+        full = mock.patch.object(Group, "value", side_effect=MemoryError("full"))
+        with full, pytest.raises(MemoryError, match="full"):
+            futures[1].result(10)
+        assert isinstance(futures[1].exception(10), MemoryError)
+        assert futures[2].result(10).tolist() == [4.0] * 64
+
+
+def test_an_interrupted_making_can_be_repeated(sim: Simulation) -> None:
+    with AsyncOutputExecutor(sim.platform) as outputs:
+        futures = [outputs.submit(_small(i)) for i in range(4)]
+        outputs.drain()
+        interrupted = mock.patch.object(Group, "value", side_effect=KeyboardInterrupt)
+        with interrupted, pytest.raises(KeyboardInterrupt):
+            futures[1].result(10)
+        assert futures[1].result(10).tolist() == [2.0] * 64
+
+
+def test_who_listens_late_gets_the_value(sim: Simulation) -> None:
+    with AsyncOutputExecutor(sim.platform) as outputs:
+        futures = [outputs.submit(_small(i)) for i in range(4)]
+        outputs.drain()
+        done, _ = concurrent.futures.wait(futures, timeout=10)
+        assert done == set(futures)
+        heard: list[Any] = []
+        futures[2].add_done_callback(lambda future: heard.append(future.result()))
+        assert heard[0].tolist() == [4.0] * 64
+        assert not futures[2].cancel()
 
 
 def test_a_lone_output_is_copied_with_a_blocking_call(sim: Simulation) -> None:
