@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -86,10 +86,8 @@ class Asker(Resolver):
 
     # At once ------------------------------------------------------------------
 
-    def settle_now(
-        self, pending: PendingOutput, copies: Callable[[], list[torch.Tensor] | None]
-    ) -> bool:
-        """Settle an output with `copies()` on the calling thread; return false if there are none.
+    def settle_now(self, pending: PendingOutput, leaves: list[Any]) -> bool:
+        """Copy and settle an output on the calling thread; return false where that is no good.
 
         Only where nothing else is in flight: results arrive in order. An error of
         a copy is the output's.
@@ -103,7 +101,7 @@ class Asker(Resolver):
                 return False
             try:
                 with self._gate:
-                    values = copies()
+                    values = self._direct.copies(pending.number, leaves)
                 if values is None:
                     return False
                 assert pending.rebuild is not None

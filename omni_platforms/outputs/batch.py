@@ -29,7 +29,9 @@ LATE_BYTES = 8 << 10
 class Group:
     """Tensors of one shape and type, which travel as one."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: torch.Size, dtype: torch.dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
         self.leaves: list[torch.Tensor] = []
         self._staging: torch.Tensor | None = None
         self._block: torch.Tensor | None = None
@@ -76,6 +78,34 @@ class Batch:
         self.key = key
         self.stream = stream
         self.outputs: list[PendingOutput] = []
+        self.groups: dict[tuple[torch.Size, torch.dtype], Group] = {}
+        self._last: Group | None = None
+
+    def append(self, pending: PendingOutput, leaves: list[torch.Tensor]) -> None:
+        """Take in an output with these leaves."""
+        if len(leaves) == 1:  # without a list and tuples that the garbage collector would visit
+            pending.group = group = self._group_of(leaves[0])
+            pending.place = len(group.leaves)
+            group.leaves.append(leaves[0])
+        else:
+            pending.values = [self._share_of(leaf) for leaf in leaves]
+        pending.sources = leaves
+        pending.batch = self
+        self.outputs.append(pending)
+
+    def _share_of(self, leaf: torch.Tensor) -> Share:
+        group = self._group_of(leaf)
+        group.leaves.append(leaf)
+        return group, len(group.leaves) - 1
+
+    def _group_of(self, leaf: torch.Tensor) -> Group:
+        group, shape, dtype = self._last, leaf.shape, leaf.dtype
+        if group is None or group.dtype is not dtype or group.shape != shape:
+            group = self.groups.get((shape, dtype))
+            if group is None:
+                group = self.groups[shape, dtype] = Group(shape, dtype)
+            self._last = group
+        return group
 
 
 class Batches:
@@ -113,9 +143,7 @@ class Batches:
             elif batch.key != key:
                 self._habit.disturb()
                 return False
-            pending.sources = leaves
-            pending.batch = batch
-            batch.outputs.append(pending)
+            batch.append(pending, leaves)
             if len(batch.outputs) >= COMPANY:
                 self._start(batch)
         return True
@@ -138,7 +166,8 @@ class Batches:
                 return False
             if self._platform.current_stream_key(self._device) != batch.key:
                 return False
-            self._open = pending.batch = None
+            self._open = pending.batch = pending.group = None
+            pending.values = ()
             return True
 
     def current_stream(self) -> torch.Stream | None:
@@ -164,32 +193,22 @@ class Batches:
             pending.batch = None
 
     def _copy_together(self, batch: Batch) -> None:
-        groups: dict[tuple[torch.Size, torch.dtype], Group] = {}
-        shares = [[_join(groups, leaf) for leaf in p.sources] for p in batch.outputs]
         try:
-            for group in groups.values():
+            for group in batch.groups.values():
                 group.start(self._small)
         finally:
             done = self._platform.record_device_event(batch.stream)
             if done is None:
                 self._platform.synchronize(self._device)
-        for pending, values in zip(batch.outputs, shares, strict=True):
-            pending.values, pending.staged = values, range(len(values))
+        for pending in batch.outputs:
             pending.done = done
             pending.shared = True
 
 
-def _join(groups: dict[tuple[torch.Size, torch.dtype], Group], leaf: torch.Tensor) -> Share:
-    key = (leaf.shape, leaf.dtype)
-    group = groups.get(key)
-    if group is None:
-        group = groups[key] = Group()
-    group.leaves.append(leaf)
-    return group, len(group.leaves) - 1
-
-
 def _copy_alone(pending: PendingOutput) -> None:
+    pending.group = None
     try:
         pending.values = [blocking_copy(leaf) for leaf in pending.sources]
     except Exception as error:  # noqa: BLE001  it fails this one output
+        pending.values = ()
         pending.error = error

@@ -34,6 +34,8 @@ class Direct:
     """
 
     def __init__(self, device: torch.device, batches: Batches) -> None:
+        self.possible = True
+        """Whether outputs are copied asynchronously at all."""
         self._device = device
         self._batches = batches
         self._asked = -3
@@ -42,11 +44,12 @@ class Direct:
 
     def asked(self, number: int) -> None:
         """Note that somebody asks for output `number`."""
-        self._asked = max(self._asked, number)
+        if number > self._asked:
+            self._asked = number
 
     def is_likely(self, number: int) -> bool:
         """Whether somebody will ask for output `number` at once, and the device may be idle."""
-        return number - self._asked <= 2 and number >= self._next
+        return number - self._asked <= 2 and number >= self._next and self.possible
 
     def copies(self, number: int, leaves: list[Any]) -> list[torch.Tensor] | None:
         """Return host copies of `leaves`, or `None` where another way is better.

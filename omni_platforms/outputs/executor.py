@@ -82,6 +82,7 @@ class AsyncOutputExecutor:
         )
         self._numbers = itertools.count()
         self._captures = Capability.GRAPH_CAPTURE in self._platform.capabilities
+        self._is_direct = self._issuer.direct.is_likely
         self._alone = self._platform.device_count() == 1  # then it is every thread's current one
         _live.add(self._waiter)
         weakref.finalize(self, self._waiter.stop).atexit = False
@@ -134,8 +135,10 @@ class AsyncOutputExecutor:
         if on_host is not None:
             pending.on_host = on_host
             pending.needs_thread = True
-        elif here and on_device is None and not streams and self._copy_now(pending, leaves):
-            return future
+        elif here and on_device is None and not streams and self._is_direct(pending.number):
+            pending.nbytes = sum(map(nbytes_of, leaves))
+            if pending.nbytes <= SMALL_BYTES and self._waiter.settle_now(pending, leaves):
+                return future
         admitted = self._admission.admit(pending, leaves)
         small = admitted and on_device is None and not streams and pending.nbytes <= SMALL_BYTES
         try:
@@ -238,16 +241,6 @@ class AsyncOutputExecutor:
                 "the calling stream is capturing a graph, and a hand-over to the host cannot be "
                 "part of one: submit the graph's static output after the replay, with borrow=True"
             )
-
-    def _copy_now(self, pending: PendingOutput, leaves: list[Any]) -> bool:
-        """Copy and settle an output here, where the device has nothing left to do."""
-        direct = self._issuer.direct
-        if not direct.is_likely(pending.number) or not self._issuer.asynchronous:
-            return False
-        pending.nbytes = sum(map(nbytes_of, leaves))
-        return pending.nbytes <= SMALL_BYTES and self._waiter.settle_now(
-            pending, lambda: direct.copies(pending.number, leaves)
-        )
 
     def _issue_small(
         self, pending: PendingOutput, leaves: list[Any], here: bool, borrow: bool

@@ -33,8 +33,9 @@ class OutputFuture(concurrent.futures.Future[Any]):
     asked for their result.
     """
 
-    # Most futures keep these; who enters an outcome first (`setdefault`, which is
-    # atomic) decides between a result, an error and a cancellation.
+    # Most futures keep these. Who enters an outcome first, under the executor's lock for
+    # futures, decides between a result, an error and a cancellation. No future's
+    # `__dict__` is asked for: making it costs as much as the future.
     _outcome: Outcome | None = None
     _at_once = False
     _claimed = False
@@ -71,11 +72,15 @@ class OutputFuture(concurrent.futures.Future[Any]):
         self._at_once = True
 
     def _enter(self, outcome: Outcome) -> bool:
-        found = self.__dict__.setdefault("_outcome", outcome)
+        pending = self._pending
+        with pending.lock:
+            found = self._outcome
+            if found is None:
+                self._outcome = outcome
         self._waiter = None
-        if found is not outcome:
+        if found is not None:
             if found is _CANCELLED:
-                self._pending.values = ()
+                pending.forget()
                 self._tell_base(found)
             return False
         if self._base_ready:
@@ -98,7 +103,7 @@ class OutputFuture(concurrent.futures.Future[Any]):
             outcome = pending.make(), None
         except Exception as error:  # noqa: BLE001  it fails this one output
             outcome = None, error
-        pending.values, pending.rebuild = (), None  # not when interrupted: it can be made later
+        pending.forget()  # not when interrupted: it can be made later
         return outcome
 
     def is_settled(self) -> bool:
@@ -176,8 +181,9 @@ class OutputFuture(concurrent.futures.Future[Any]):
         self._initialize_base()
         with self._pending.lock:
             waiter, first = self._waiter, self._outcome is None
-            if self._claimed or self.__dict__.setdefault("_outcome", _CANCELLED) is not _CANCELLED:
+            if self._claimed or not (first or self._outcome is _CANCELLED):
                 return False
+            self._outcome = _CANCELLED
         if first and waiter is not None:
             waiter.count_cancelled()
         return super().cancel()

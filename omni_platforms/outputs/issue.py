@@ -68,7 +68,7 @@ class Issuer:
         self.pinned = False
         self.reason = ""
         self._side = self._find_side_stream()
-        self.asynchronous = self._side is not None
+        self.asynchronous = self.direct.possible = self._side is not None
 
     def issue_small(self, pending: PendingOutput, leaves: list[Any], here: bool) -> None:
         """Start the copies on the caller's own stream: no other stream has to wait.

@@ -15,7 +15,7 @@ from omni_platforms.outputs.host_copy import own_tensors
 from omni_platforms.outputs.nest import Rebuild
 
 if TYPE_CHECKING:
-    from omni_platforms.outputs.batch import Batch
+    from omni_platforms.outputs.batch import Batch, Group, Share
     from omni_platforms.outputs.future import OutputFuture
 
 
@@ -91,7 +91,10 @@ class PendingOutput:
     batch: Batch | None = None
     """Where it waits for company: its copy is not started."""
     shared = False
-    """Its values are shares of a batch."""
+    """It travels with a batch: its leaves are `shares()`, and `values` is not to be looked at."""
+    group: Group | None = None
+    place = 0
+    """Where in a batch the only leaf of an output is; more leaves have a list in `values`."""
     packing = False
     finished = False
     """Nothing of this output is in flight any more."""
@@ -130,14 +133,23 @@ class PendingOutput:
         """Drop the device tensors and events: the copy is done."""
         self.sources = self.gate = self.done = None
         if self.shared:
-            for group, _ in self.values:
+            for group, _ in self.shares():
                 group.leaves = []
+
+    def shares(self) -> Sequence[Share]:
+        """Return where in a batch each leaf of this output is."""
+        return self.values if self.group is None else ((self.group, self.place),)
+
+    def forget(self) -> None:
+        """Let go of all values, and of what would make a result of them."""
+        self.group = self.rebuild = self.on_host = None
+        self.values = ()
 
     def make(self) -> Any:
         """Build the result from what has arrived with a batch. May be called once."""
         assert self.rebuild is not None
         with own_tensors():
-            return self.rebuild([group.value(at) for group, at in self.values])
+            return self.rebuild([group.value(at) for group, at in self.shares()])
 
     def phase(self, at_head: bool) -> Phase:
         """Say where the output is, by asking the device. Does not block."""

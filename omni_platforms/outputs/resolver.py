@@ -179,7 +179,7 @@ class Resolver:
                 pending.let_go()
             self._settle(pending, *self._value_of(pending, own_thread))
         finally:
-            pending.values, pending.rebuild, pending.on_host = (), None, None
+            pending.forget()
             self._bounds.leave(pending.charge)
             self._current = outer
             pending.future = None
@@ -194,6 +194,7 @@ class Resolver:
         """
         queue, small, now = self._queue, self._small, time.perf_counter()
         count = charge = 0
+        arrived = None
         try:
             with own_tensors():
                 while queue:
@@ -201,8 +202,13 @@ class Resolver:
                     future = head.future
                     if head.done is not done or head.needs_thread or future is None:
                         break
-                    for group, _ in head.values:
+                    group = head.group
+                    if group is None:
+                        for group, _ in head.values:
+                            group.arrive(small)
+                    elif group is not arrived:
                         group.arrive(small)
+                        arrived = group
                     head.copied = now
                     head.sources = head.done = head.future = None
                     head.finished = True
@@ -232,7 +238,8 @@ class Resolver:
         if pending.error is not None:
             return None, pending.error
         try:
-            values = self._unstaged(pending) if pending.staged else pending.values
+            landed = pending.staged or pending.shared
+            values = self._unstaged(pending) if landed else pending.values
             assert pending.rebuild is not None
             value = pending.rebuild(values)
             if pending.on_host is not None:
@@ -264,15 +271,14 @@ class Resolver:
         a new one for every output costs more than everything else (about 50 us
         on an H200 host).
         """
-        values = list(pending.values)
         with own_tensors():
-            for at in pending.staged:
-                if pending.shared:
-                    group, place = values[at]
+            if pending.shared:
+                for group, _ in pending.shares():
                     group.arrive(self._small)
-                    values[at] = group.value(place)
-                else:
-                    values[at] = self._small.take(values[at])
+                return [group.value(place) for group, place in pending.shares()]
+            values = list(pending.values)
+            for at in pending.staged:
+                values[at] = self._small.take(values[at])
         return values
 
     def _settle(self, pending: PendingOutput, value: Any, error: BaseException | None) -> None:

@@ -145,8 +145,8 @@ def test_nothing_overtakes_an_output_in_flight(outputs: AsyncOutputExecutor) -> 
     assert _behind_another(outputs) == ["first"]
 
 
-def _settle_whatever_is_in_flight(self: Any, pending: Any, copies: Any) -> bool:
-    pending.future.settle_now(pending.rebuild(copies()), None)
+def _settle_whatever_is_in_flight(self: Any, pending: Any, leaves: Any) -> bool:
+    pending.future.settle_now(pending.rebuild([leaf.to("cpu") for leaf in leaves]), None)
     pending.finished = True
     return True
 
