@@ -28,8 +28,9 @@ class Allocator:
     """Which ranges of which segments are free. Callers hold a lock of their own."""
 
     def __init__(self) -> None:
-        self.segment_sizes: list[int] = []
-        """Bytes of each segment, by its number."""
+        self.segment_sizes: dict[int, int] = {}
+        """Bytes of each segment, by its number. A number never serves twice."""
+        self._next_segment = 0
         self._used: dict[tuple[int, int], int] = {}
         # The free ranges, three times: in order of size, by where they start, by where they end.
         self._by_size: list[tuple[int, int, int]] = []
@@ -39,7 +40,7 @@ class Allocator:
     @property
     def total_bytes(self) -> int:
         """Bytes of all segments."""
-        return sum(self.segment_sizes)
+        return sum(self.segment_sizes.values())
 
     @property
     def used_bytes(self) -> int:
@@ -65,10 +66,23 @@ class Allocator:
         """Take in a segment of `size` bytes, a multiple of `ALIGNMENT`; return its number."""
         if size <= 0 or size % ALIGNMENT:
             raise ValueError(f"a segment of {size} bytes is not a multiple of {ALIGNMENT}")
-        number = len(self.segment_sizes)
-        self.segment_sizes.append(size)
+        number, self._next_segment = self._next_segment, self._next_segment + 1
+        self.segment_sizes[number] = size
         self._add_free(Block(number, 0, size))
         return number
+
+    def whole_free_segments(self) -> dict[int, int]:
+        """Return the segments in which no block is in use: their bytes, by their numbers."""
+        sizes = self.segment_sizes
+        return {n: size for n, size in sizes.items() if self._starting.get((n, 0)) == size}
+
+    def remove_segment(self, number: int) -> None:
+        """Take a segment out. Raises `ValueError` where a block of it is in use."""
+        size = self.segment_sizes[number]
+        if self._starting.get((number, 0)) != size:
+            raise ValueError(f"segment {number} has blocks in use, and cannot be removed")
+        self._remove_free(Block(number, 0, size))
+        del self.segment_sizes[number]
 
     def allocate(self, nbytes: int) -> Block | None:
         """Return a block of at least `nbytes` (more than 0), or `None` where none is free."""

@@ -38,9 +38,9 @@ class Arena:
         segment_bytes: how much it grows by at a time; an output's larger leaf gets a larger one.
         initial_bytes: what is allocated and registered at once; one segment when `None`.
 
-    Segments are given back when the arena is closed and not before: where the cap has gone
-    into segments that are smaller than a leaf, there is no room for that leaf. Choose
-    `segment_bytes` by the largest.
+    Where the cap, or the system, leaves no room for a leaf, segments of which nothing is in
+    use are given back first: that costs about as much as growing does, so
+    choose `segment_bytes` by the largest leaf. `trim` gives all such segments back.
 
     Making one blocks for about 0.4 ms a megabyte, so make it before the first
     request, and large enough: what it has to grow by under a request takes the
@@ -183,6 +183,21 @@ class Arena:
         """
         self._check_usable()
         self._blocks.reserve(nbytes)
+
+    def trim(self) -> int:
+        """Give every segment back in which no block is in use; return their bytes.
+
+        They are unregistered, and their pages are the system's again when this returns,
+        whatever the consumer does; it unmaps them at its next `unpack`, `discard` or `refresh`.
+        The next output grows the arena anew: call `reserve` before it. Blocks for about
+        0.1 ms a megabyte, and while others capture a graph.
+
+        Raises `HostRegistrationError` when the device refuses to unregister a segment, which
+        is kept then, `CaptureError`, `ArenaClosedError` and `ArenaForkedError`.
+        """
+        self._check_usable()
+        self._issuer.check_no_capture()
+        return self._blocks.give_back_free()
 
     def capture_guard(self) -> AbstractContextManager[None]:
         """Return a context in which the arena makes no device call, for a graph capture.

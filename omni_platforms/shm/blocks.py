@@ -66,15 +66,16 @@ class Blocks:
         with self._lock:
             self._collect()
             self._check_leases(len(sizes))
-            taken: list[HeldBlock] = []
+            taken: dict[int, HeldBlock] = {}
             try:
-                for size in sizes:
-                    taken.append(self._take(size))
+                # The largest first: it is the one that segments may have to be given back for.
+                for at in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+                    taken[at] = self._take(sizes[at])
             except BaseException:
-                self._free(taken)
+                self._free(taken.values())
                 raise
             self._peak = max(self._peak, self._allocator.used_bytes)
-            return taken
+            return [taken[at] for at in range(len(sizes))]
 
     def place(self, held: HeldBlock, offset: int, nbytes: int) -> Place:
         """Return a range of a block, and whether the device can write it itself."""
@@ -117,6 +118,12 @@ class Blocks:
             while self._allocator.total_bytes < nbytes:
                 self._segments.grow(nbytes - self._allocator.total_bytes)
 
+    def give_back_free(self) -> int:
+        """Give segments back of which no block is in use; return their bytes."""
+        with self.gate, self._lock:
+            self._collect()
+            return self._segments.give_back_free()
+
     def stats(self) -> ArenaStats:
         """Return sizes and counts of this moment."""
         may_ask_device = self.gate.try_begin()
@@ -139,11 +146,13 @@ class Blocks:
                 free_ranges=allocator.free_ranges,
                 segments=len(segments.all),
                 grown=self._grown,
+                given_back=segments.given_back,
                 in_flight=len(self._in_flight) - sum(len(r.blocks) for r in self._retired),
                 lent=len(self._lent),
                 retired=sum(len(retired.blocks) for retired in self._retired),
-                registered=bool(segments.all) and all(s.is_registered for s in segments.all),
-                reason=next((s.refusal for s in segments.all if s.refusal), ""),
+                registered=bool(segments.all)
+                and all(made.is_registered for made in segments.all.values()),
+                reason=next((made.refusal for made in segments.all.values() if made.refusal), ""),
                 numa_node=segments.node,
                 consumer_gone=self.returns.ended,
             )

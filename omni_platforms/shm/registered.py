@@ -39,6 +39,7 @@ class WritableSegment:
         self._pieces: list[RegisteredHostMemory] = []
         self._step = segment.size
         """How many bytes each registration has, but for the last."""
+        self._unregistering = False
         with _current(platform, device):
             _initialize(platform)
             self._register(platform)
@@ -46,7 +47,7 @@ class WritableSegment:
     @property
     def is_registered(self) -> bool:
         """Whether the device copies to it without the host waiting."""
-        return bool(self._pieces)
+        return bool(self._pieces) and not self._unregistering
 
     def parts(self, offset: int, nbytes: int) -> list[torch.Tensor]:
         """Return a range as flat bytes, cut where two registrations meet."""
@@ -60,8 +61,10 @@ class WritableSegment:
     def close(self) -> None:
         """Unregister the memory and close the descriptor. No copy may be in flight any more.
 
-        Raises `HostRegistrationError` when the device refuses; what it kept stays registered.
+        Raises `HostRegistrationError` when the device refuses; what it kept stays registered,
+        and the segment is plain memory: written through staging, if it is written again.
         """
+        self._unregistering = True
         while self._pieces:
             self._pieces[-1].close()
             self._pieces.pop()

@@ -84,6 +84,17 @@ class Segment:
         _touch(mapping)
         return cls(-1, mapping, "attached", None)
 
+    def give_up(self) -> None:
+        """Give the pages back to the system at once, whoever has them mapped, and close.
+
+        For a segment that nobody will read or write again: its bytes are gone. Where the
+        system has no such call (macOS), the memory goes when the last mapping does.
+        """
+        if hasattr(mmap, "MADV_REMOVE"):
+            with contextlib.suppress(OSError):  # a file system without holes
+                self.mapping.madvise(mmap.MADV_REMOVE)
+        self.close()
+
     def close(self) -> None:
         """Close the descriptor; the memory goes when the last mapping does."""
         descriptor, self.descriptor = self.descriptor, -1

@@ -23,6 +23,8 @@ class ArenaStats:
     segments: int
     grown: int
     """Segments that were made under an output, which took its time."""
+    given_back: int
+    """Segments that were given back to the system."""
     in_flight: int
     """Blocks of outputs that have no packet yet."""
     lent: int

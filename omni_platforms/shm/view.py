@@ -13,6 +13,7 @@ from omni_platforms.errors import ArenaClosedError, ArenaForkedError, CorruptPac
 from omni_platforms.outputs.host_copy import own_tensors
 from omni_platforms.shm.allocator import ALIGNMENT
 from omni_platforms.shm.lease import lease, sweep
+from omni_platforms.shm.mapped import MappedSegments
 from omni_platforms.shm.packet import (
     ARRAY,
     INLINE,
@@ -22,13 +23,11 @@ from omni_platforms.shm.packet import (
     Packet,
     decode,
 )
-from omni_platforms.shm.passing import Channel, Receiver
-from omni_platforms.shm.returns import ReturnEnd, as_record
-from omni_platforms.shm.segment import Segment
+from omni_platforms.shm.passing import Channel
+from omni_platforms.shm.returns import as_record
 from omni_platforms.shm.structure import put_together
 
 _RECEIVE_TIMEOUT_S = 10.0
-_ANNOUNCED_TIMEOUT_S = 1.0  # it was sent before the packet that needs it
 _REMEMBERED = 4096
 
 
@@ -45,51 +44,29 @@ class ArenaView:
     view memory that is not theirs any more, as with every tensor of torch.
     """
 
-    def __init__(self, descriptors: Sequence[int]) -> None:
+    def __init__(self, segments: MappedSegments) -> None:
         self._process = os.getpid()
-        self._receiver: Receiver | None = None
-        self._segments: list[Segment] = []
-        self._end: ReturnEnd | None = ReturnEnd(descriptors[0])
+        self._segments = segments
         self._seen: dict[int, object] = {}  # the last leases that began here, oldest first
-        self.add(descriptors[1:])
 
     @classmethod
     def connect(cls, channel: Channel, timeout: float = _RECEIVE_TIMEOUT_S) -> ArenaView:
         """Return the view of the arena that is connected to the other end of `channel`.
 
         Blocks until the arena's first message has come. The view keeps a copy of
-        the channel's descriptor: segments that the arena adds later come over it.
-        Raises `CorruptPacketError` when nothing comes within `timeout` seconds, and
-        `SegmentRefusedError` when a segment cannot be mapped.
+        the channel's descriptor: segments that the arena adds or gives back later are told
+        of over it. Raises `CorruptPacketError` when nothing comes within `timeout` seconds,
+        and `SegmentRefusedError` when a segment cannot be mapped.
         """
-        receiver = Receiver(channel)
-        try:
-            view = cls.attach(receiver.receive(timeout))
-        except BaseException:
-            receiver.close()
-            raise
-        view._receiver = receiver
-        return view
+        return cls(MappedSegments(channel, timeout))
 
-    @classmethod
-    def attach(cls, descriptors: Sequence[int]) -> ArenaView:
-        """Return the view for descriptors that came some other way; they are the view's then.
+    def refresh(self) -> None:
+        """Unmap the segments that the arena has given back. Does not block.
 
-        The first is the return pipe's, the others are segments in order.
+        `unpack` and `discard` do so as well: this is for a consumer that expects no packet.
         """
-        if not descriptors:
-            raise CorruptPacketError("an arena has at least the descriptor of its return pipe")
-        return cls(descriptors)
-
-    def add(self, descriptors: Sequence[int]) -> None:
-        """Map further segments, in order. All descriptors are closed in any case."""
-        left = list(descriptors)
-        try:
-            while left:
-                self._segments.append(Segment.attach(left.pop(0)))
-        finally:
-            for descriptor in left:
-                os.close(descriptor)
+        self._check_usable()
+        self._segments.take_in()
 
     def unpack(self, packet: Packet | bytes | bytearray | memoryview) -> Any:
         """Return the nest of a packet, which can be unpacked once. Does not block.
@@ -118,10 +95,7 @@ class ArenaView:
 
     def close(self) -> None:
         """Let go of the arena. Results that are still there stay valid, with their leases."""
-        self._segments.clear()
-        self._end = None
-        if self._receiver is not None:
-            self._receiver.close()
+        self._segments.close()
 
     def __enter__(self) -> ArenaView:
         return self
@@ -137,30 +111,26 @@ class ArenaView:
     def _read(self, packet: Any) -> Contents:
         self._check_usable()
         sweep()
+        self._segments.take_in()
         contents = decode(packet.data if isinstance(packet, Packet) else packet)
         for block in contents.blocks:
             self._check_block(block)
         return contents
 
     def _check_block(self, block: BlockRecord) -> None:
-        while block.segment >= len(self._segments) and self._receiver is not None:
-            self.add(self._receiver.receive(_ANNOUNCED_TIMEOUT_S))
-        known = block.segment < len(self._segments)
-        size = self._segments[block.segment].size if known else 0
+        size = self._segments.get(block.segment).size
         if block.offset % ALIGNMENT or not 0 < block.nbytes <= size - block.offset:
-            raise CorruptPacketError(
-                f"{block} lies outside the {len(self._segments)} segments of this arena"
-            )
+            raise CorruptPacketError(f"{block} lies outside its segment of {size} bytes")
 
     def _lease_all(self, blocks: Sequence[BlockRecord]) -> list[Any]:
         """Lease all blocks, or, after an exception, give all of them back."""
-        end = self._end
+        end = self._segments.end
         assert end is not None
         self._check_unseen(blocks)
         leases: list[Any] = []
         try:
             for block in blocks:
-                mapping = self._segments[block.segment].mapping
+                mapping = self._segments.get(block.segment).mapping
                 leases.append(lease(mapping, block.offset, block.nbytes, block.number, end))
         except BaseException:
             for block in blocks[len(leases) :]:
@@ -186,7 +156,7 @@ class ArenaView:
                 "this view of an arena belongs to the parent of this forked process: unpack there, "
                 'or start processes with the "spawn" method'
             )
-        if self._end is None:
+        if self._segments.end is None:
             raise ArenaClosedError("this view of an arena is closed")
 
 

@@ -29,12 +29,14 @@ class AllocatorMachine(RuleBasedStateMachine):
         super().__init__()
         self.allocator = Allocator()
         self.used: list[Block] = []
+        self.added = 0
 
     @precondition(lambda self: len(self.allocator.segment_sizes) < 4)
     @rule(pages=st.integers(1, 16))
     def add_segment(self, pages: int) -> None:
         number = self.allocator.add_segment(pages * PAGE)
-        assert number == len(self.allocator.segment_sizes) - 1
+        assert number == self.added, "a number never serves twice"
+        self.added += 1
 
     @rule(nbytes=st.integers(1, 8 * PAGE))
     def allocate(self, nbytes: int) -> None:
@@ -54,9 +56,21 @@ class AllocatorMachine(RuleBasedStateMachine):
         with pytest.raises(ValueError, match="not in use"):
             self.allocator.free(block)
 
+    @precondition(lambda self: self.allocator.segment_sizes)
+    @rule(data=st.data())
+    def remove_segment(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.allocator.segment_sizes)))
+        in_use = any(block.segment == number for block in self.used)
+        assert (number in self.allocator.whole_free_segments()) == (not in_use)
+        if in_use:
+            with pytest.raises(ValueError, match="in use"):
+                self.allocator.remove_segment(number)
+        else:
+            self.allocator.remove_segment(number)
+
     @invariant()
     def no_two_blocks_overlap_and_none_leaves_its_segment(self) -> None:
-        for number, size in enumerate(self.allocator.segment_sizes):
+        for number, size in self.allocator.segment_sizes.items():
             mine = sorted(block for block in self.used if block.segment == number)
             edges = [0, *(edge for block in mine for edge in (block.offset, sum(block[1:]))), size]
             assert edges == sorted(edges)
@@ -64,7 +78,7 @@ class AllocatorMachine(RuleBasedStateMachine):
     @invariant()
     def free_ranges_are_exactly_the_gaps(self) -> None:
         gaps = []
-        for number, size in enumerate(self.allocator.segment_sizes):
+        for number, size in self.allocator.segment_sizes.items():
             at = 0
             for block in sorted(block for block in self.used if block.segment == number):
                 gaps.append(block.offset - at)
@@ -79,7 +93,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         for block in self.used:
             self.allocator.free(block)
         assert self.allocator.free_ranges == len(self.allocator.segment_sizes)
-        assert self.allocator.largest_free == max(self.allocator.segment_sizes, default=0)
+        assert self.allocator.largest_free == max(self.allocator.segment_sizes.values(), default=0)
 
 
 _LIMITS = settings(max_examples=40, stateful_step_count=30, deadline=None)
@@ -114,11 +128,21 @@ class Overlapping(Allocator):
         return block and block._replace(offset=block.offset + PAGE)
 
 
-@pytest.mark.parametrize("wrong", [Forgetful, Overlapping])
+class Reckless(Allocator):
+    """Takes out a segment that has blocks in use."""
+
+    def remove_segment(self, number: int) -> None:
+        if number in self.whole_free_segments():
+            super().remove_segment(number)
+        else:
+            del self.segment_sizes[number]
+
+
+@pytest.mark.parametrize("wrong", [Forgetful, Overlapping, Reckless])
 def test_the_machine_sees_a_wrong_allocator(wrong: type[Allocator]) -> None:
     with (
         mock.patch(f"{__name__}.Allocator", wrong),
-        pytest.raises((AssertionError, ValueError, KeyError)),
+        pytest.raises((AssertionError, ValueError, KeyError, pytest.fail.Exception)),
     ):
         run_state_machine_as_test(AllocatorMachine, settings=_BRIEF)
 

@@ -6,6 +6,7 @@ import os
 import resource
 import select
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -28,6 +29,7 @@ from tests.shm.test_segment import limit
 
 MB = 1 << 20
 PAGE = 4096
+HEAD = struct.Struct("<4sIQ")
 
 
 # Growth -----------------------------------------------------------------------
@@ -169,7 +171,9 @@ def test_only_a_unix_socket_passes_descriptors() -> None:
         arena.connect(other)
 
 
-@pytest.mark.parametrize("message", [b"", b"hello", b"OmFd\x02\x00\x00\x00"])
+@pytest.mark.parametrize(
+    "message", [b"", b"hello", HEAD.pack(b"OmFd", 2, 0), HEAD.pack(b"OmGo", 1, 0)]
+)
 def test_a_view_of_something_else_is_a_typed_error(message: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, open(os.devnull) as file:

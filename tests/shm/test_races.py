@@ -14,9 +14,7 @@ from unittest import mock
 import pytest
 import torch
 
-from omni_platforms.errors import (
-    HostRegistrationError,
-)
+from omni_platforms.errors import ArenaFullError, HostRegistrationError
 from omni_platforms.platform.interface import OmniPlatform
 from omni_platforms.shm import Arena, ArenaView
 from omni_platforms.shm.blocks import Blocks
@@ -180,9 +178,33 @@ def closed_arena(sim: Simulation) -> None:
         del packing
 
 
+def trimmed_arena(sim: Simulation) -> None:
+    """Segments are given back, or taken for a larger leaf, when the device has finished them."""
+    with connected(sim.platform, cap=3 << 20) as (arena, view):
+        arena.start(made(1.0)).drop()
+        packing = arena.start(made(2.0))
+        packet = packing.announce()
+        assert packet is not None
+        view.discard(packet)
+        try:
+            arena.trim()
+            arena.reserve(3 << 20)
+            large = arena.start(torch.full(((3 << 20) // 4,), 3.0, device="sim"))
+        except HostRegistrationError as error:
+            torch.accelerator.synchronize()
+            arena._blocks.release()
+            raise AssertionError("CORRUPT") from error
+        except ArenaFullError:  # the device was still writing: nothing was taken away
+            torch.accelerator.synchronize()
+            return
+        assert view.unpack(large.wait(10)).eq(3.0).all(), "CORRUPT"
+        del packing
+
+
 SCENARIOS = [
     fresh_outputs, staged_outputs, dropped_outputs, failed_outputs, output_of_another_stream,
     closed_arena, announced_outputs, announced_and_dropped, announced_and_closed,
+    trimmed_arena,
 ]  # fmt: skip
 
 
@@ -250,6 +272,10 @@ MUTATIONS: dict[str, tuple[Scenario, Any, str, Any]] = {
     "the arena closes while the device writes an announced block": (
         announced_and_closed, "platform", "synchronize_event",
         lambda self, event, timeout=None: True),
+    "a segment is given back while the device writes it": (
+        trimmed_arena, Retired, "is_written", _written_always),
+    "a segment is given back while the device writes an announced block": (
+        trimmed_arena, Blocks, "announce", _lend_only),
     "the arena does not wait for the device when it closes": (
         closed_arena, "platform", "synchronize_event", lambda self, event, timeout=None: True),
 }  # fmt: skip
