@@ -146,6 +146,9 @@ class DrainTimeoutError(OutputError, _Timeout):
 class SharedMemoryError(OmniError):
     """Base of what can go wrong with outputs in shared memory."""
 
+    untouched = False
+    """`ArenaView` has leased nothing of the packet, nor will: its blocks are still the worker's."""
+
 
 class ArenaFullError(SharedMemoryError, MemoryError):
     """No block of the arena is free, and a limit that the message names forbids more."""

@@ -7,8 +7,8 @@
     Call          any method              OUTPUT_COMING  its packet, before its bytes are there
     Drop          outputs nobody wants    PREVIEW        an intermediate value
     PreviewTaken  one more may come       RPC_RESULT     a call's result, or its error
-    Stop          no more will come       DROPPED        one of `Drop` is out of all memory
-                                          Ended          the worker's last word
+    Unreadable    a packet got lost       DROPPED        one of `Drop` is out of all memory
+    Stop          no more will come       Ended          the worker's last word
 
 The rules:
 
@@ -24,6 +24,9 @@ The rules:
 - At most `Execute.previews` previews are on their way or untaken; each `PreviewTaken`
   allows one more. What comes before that is skipped, never awaited. Previews may come
   behind their request's COMPUTE_DONE, and before its OUTPUT_READY.
+- `Unreadable` follows an OUTPUT_READY, OUTPUT_COMING or PREVIEW that was damaged on its way, where
+  nothing of its packet was leased, so that nobody can have a view: its blocks are the worker's.
+- The id of a PREVIEW is `{request_id}@{step}`.
 - All messages of a worker stay in the order in which it sent them.
 
 `wire.py` makes bytes of them.
@@ -50,6 +53,7 @@ class Kind(enum.IntEnum):
     DROP = 5
     PREVIEW_TAKEN = 6
     STOP = 7
+    UNREADABLE = 8
     STARTED = 32
     COMPUTE_DONE = 33
     OUTPUT_READY = 34
@@ -63,6 +67,16 @@ class Kind(enum.IntEnum):
 def member_id(batch_id: str, request_id: str) -> str:
     """Return the id of one output of a batch."""
     return f"{batch_id}/{request_id}"
+
+
+def preview_id(request_id: str, step: int) -> str:
+    """Return the id of a preview's message, and of its blocks."""
+    return f"{request_id}@{step}"
+
+
+def request_of(preview: str) -> str:
+    """Return the id of the request that a preview is of."""
+    return preview.rpartition("@")[0] or preview
 
 
 # Parent -> worker -------------------------------------------------------------
@@ -151,6 +165,14 @@ class PreviewTaken:
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """The packet of output or preview `id` could not be read, and nobody has its blocks."""
+
+    kind: ClassVar[Kind] = Kind.UNREADABLE
+    id: str
+
+
+@dataclass(frozen=True)
 class Stop:
     """Finish what is queued and exit; after `timeout` seconds fail what was not begun."""
 
@@ -219,6 +241,7 @@ Message: TypeAlias = (
     | Call
     | Drop
     | PreviewTaken
+    | Unreadable
     | Stop
     | Started
     | AsyncOutput

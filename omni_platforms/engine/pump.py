@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.ledger_records import Origin, Outcome
-from omni_platforms.engine.messages import AsyncOutput, Ended, Kind, Message
+from omni_platforms.engine.messages import AsyncOutput, Ended, Kind, Message, request_of
 from omni_platforms.engine.payload import Pickled
-from omni_platforms.errors import CorruptMessageError, OmniError
+from omni_platforms.errors import CorruptMessageError, OmniError, SharedMemoryError
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,9 @@ class Receiver(Protocol):
 
     def ready(self, output_id: str, outcome: Outcome) -> None:
         """An output, or its error, is here."""
+
+    def unreadable(self, rank: int, packet_id: str, output_id: str) -> None:
+        """The packet of an output, or of a preview of it, is lost; nothing of it was leased."""
 
     def late(self) -> None:
         """An output is here that nobody wants."""
@@ -130,14 +133,21 @@ class ResultPump:
         elif kind == Kind.DROPPED:
             self._receiver.dropped(self._rank, message_id)
         elif kind == Kind.PREVIEW:
-            self._receiver.previewed(self._rank, message_id, None, None)
+            self._lost(message_id, request_of(message_id))
+            self._receiver.previewed(self._rank, request_of(message_id), None, None)
         else:
+            # What had come of it goes as any result does, and its leases with it.
+            if self._coming.pop(message_id, None) is None:
+                self._lost(message_id, message_id)
             self._receiver.ready(message_id, Outcome(error=error))
+
+    def _lost(self, packet_id: str, output_id: str) -> None:
+        self._receiver.unreadable(self._rank, packet_id, output_id)
 
     def _announced(self, message: AsyncOutput) -> None:
         """Unpack an output that the device is still writing; nobody sees it until it is ready."""
         if self._receiver.expects(message.id):
-            self._coming[message.id] = self._unpacked(message)
+            self._coming[message.id] = self._unpacked(message, message.id)
         else:
             self._discard(message)
 
@@ -148,17 +158,18 @@ class ResultPump:
             self._receiver.late()
             return
         if coming is None or message.error is not None:
-            coming = self._unpacked(message)
+            coming = self._unpacked(message, message.id)
         origin = Origin(self._rank, message.stamps)
         self._receiver.ready(message.id, coming._replace(origin=origin))
 
     def _preview(self, message: AsyncOutput) -> None:
-        outcome = self._unpacked(message)
+        request_id = request_of(message.id)
+        outcome = self._unpacked(message, request_id)
         if outcome.error is not None:
-            logger.warning("request %s lacks a preview: %s", message.id, outcome.error)
-        self._receiver.previewed(self._rank, message.id, message.step, outcome.value)
+            logger.warning("request %s lacks a preview: %s", request_id, outcome.error)
+        self._receiver.previewed(self._rank, request_id, message.step, outcome.value)
 
-    def _unpacked(self, message: AsyncOutput) -> Outcome:
+    def _unpacked(self, message: AsyncOutput, output_id: str) -> Outcome:
         if message.error is not None:
             return Outcome(error=message.error.restore())
         if message.packet is None:
@@ -166,6 +177,8 @@ class ResultPump:
         try:
             return Outcome(self._view.unpack(message.packet.data))
         except Exception as error:  # noqa: BLE001  also of users' classes: it fails this one output
+            if isinstance(error, SharedMemoryError) and error.untouched:
+                self._lost(message.id, output_id)
             return Outcome(error=error.with_traceback(None))
 
     def _discard(self, message: AsyncOutput) -> None:
@@ -174,6 +187,8 @@ class ResultPump:
                 self._view.discard(message.packet.data)
         except OmniError as error:
             logger.warning("output %s, which nobody wants, is damaged: %s", message.id, error)
+            if isinstance(error, SharedMemoryError) and error.untouched:
+                self._lost(message.id, message.id)
 
 
 def _error_of(message: AsyncOutput) -> BaseException | None:

@@ -11,7 +11,14 @@ from omni_platforms.engine.board import Board, dropped_outcome
 from omni_platforms.engine.dispatch import Work
 from omni_platforms.engine.future import carry_out
 from omni_platforms.engine.ledger_records import Effects, Origin, Outcome
-from omni_platforms.engine.messages import AsyncOutput, ExecuteBatch, Kind, PreviewTaken, member_id
+from omni_platforms.engine.messages import (
+    AsyncOutput,
+    ExecuteBatch,
+    Kind,
+    PreviewTaken,
+    Unreadable,
+    member_id,
+)
 from omni_platforms.engine.previews import Preview
 from omni_platforms.errors import RankOutOfStepError
 
@@ -69,6 +76,17 @@ class Replies:
             board.changed.notify_all()
         del outcome
         carry_out(effects)
+
+    def unreadable(self, rank: int, packet_id: str, output_id: str) -> None:
+        """Nothing of a packet was leased: its worker takes the blocks back.
+
+        Not of an output that was delivered: its packet was read, and this is not it.
+        """
+        board = self._board
+        with board.changed:
+            ledger = board.ledger
+            if ledger.expects(output_id) or output_id in ledger.unacknowledged():
+                board.links[rank].put(Unreadable(packet_id))
 
     def late(self) -> None:
         """An output is here that nobody wants."""

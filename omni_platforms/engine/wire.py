@@ -30,6 +30,7 @@ from omni_platforms.engine.messages import (
     Setup,
     Started,
     Stop,
+    Unreadable,
 )
 from omni_platforms.engine.payload import Blob, Pickled
 from omni_platforms.errors import CorruptMessageError
@@ -38,20 +39,18 @@ MAGIC, VERSION = b"OmEn", 1
 _HEADER = struct.Struct("<4sHHIIQI")  # magic, version, kind, id, fields, blobs, their checksum
 _CHECK = struct.Struct("<I")  # of the header and the id, behind them
 
-_RECORDS: dict[int, Any] = {
-    record.kind: record
-    for record in (Setup, Execute, ExecuteBatch, Call, Drop, PreviewTaken, Stop, Started, Ended)
-} | {
-    kind: AsyncOutput
-    for kind in (
-        Kind.COMPUTE_DONE,
-        Kind.OUTPUT_COMING,
-        Kind.OUTPUT_READY,
-        Kind.PREVIEW,
-        Kind.RPC_RESULT,
-        Kind.DROPPED,
-    )
-}
+_PLAIN = (Setup, Execute, ExecuteBatch, Call, Drop, PreviewTaken, Unreadable, Stop, Started, Ended)
+_ABOUT_OUTPUTS = (
+    Kind.COMPUTE_DONE,
+    Kind.OUTPUT_COMING,
+    Kind.OUTPUT_READY,
+    Kind.PREVIEW,
+    Kind.RPC_RESULT,
+    Kind.DROPPED,
+)
+_RECORDS: dict[int, Any] = {record.kind: record for record in _PLAIN} | dict.fromkeys(
+    _ABOUT_OUTPUTS, AsyncOutput
+)
 
 
 class _Shape(NamedTuple):

@@ -89,7 +89,7 @@ class Arena:
 
     # Outputs ------------------------------------------------------------------
 
-    def start(self, nest: Any, after: Events | None = None) -> Packing:
+    def start(self, nest: Any, after: Events | None = None, name: str = "") -> Packing:
         """Start to copy an output into the arena, without waiting for its device.
 
         `nest` is anything that pickle accepts; tensors and arrays anywhere in it
@@ -98,7 +98,7 @@ class Arena:
         the host are copied before this returns, as are device tensors of other devices
         and on platforms without streams, events or pinned memory. The copies come
         after the work of the calling thread's current stream, or, when `after` is
-        given, after these events.
+        given, after these events. `name` is for `discard_all_of`.
 
         Raises `UnsupportedOutputError` for what cannot be sent, `ArenaFullError`
         when there is no room, `CaptureError`, `ArenaClosedError`, `ArenaForkedError`, and what
@@ -112,7 +112,7 @@ class Arena:
         sizes, inline_bytes = lay_out(records)
         inline = bytearray(inline_bytes)
         with self._blocks.gate:
-            blocks = self._blocks.take(sizes)
+            blocks = self._blocks.take(sizes, name)
             packing = Packing(self._blocks, structure, records, blocks, inline, plain)
             self._packings.add(packing)
             try:
@@ -142,6 +142,14 @@ class Arena:
         """
         self._check_usable()
         self._blocks.take_back(packet.numbers)
+
+    def discard_all_of(self, name: str) -> None:
+        """Take back the blocks of all packets that were started under `name`, as `discard` does.
+
+        For a packet that was damaged on its way: its receiver knows whose it was and no more.
+        """
+        self._check_usable()
+        self._blocks.take_back_all_of(name)
 
     # The consumer -------------------------------------------------------------
 

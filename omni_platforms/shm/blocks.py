@@ -58,8 +58,8 @@ class Blocks:
         self._peak = 0
         self._grown = 0
 
-    def take(self, sizes: Sequence[int]) -> list[HeldBlock]:
-        """Return a block of each size, all or none. Called with the gate entered.
+    def take(self, sizes: Sequence[int], name: str = "") -> list[HeldBlock]:
+        """Return a block of each size, all or none, with a name. Called with the gate entered.
 
         Raises `ArenaFullError`.
         """
@@ -70,7 +70,7 @@ class Blocks:
             try:
                 # The largest first: it is the one that segments may have to be given back for.
                 for at in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
-                    taken[at] = self._take(sizes[at])
+                    taken[at] = self._take(sizes[at], name)
             except BaseException:
                 self._free(taken.values())
                 raise
@@ -105,6 +105,11 @@ class Blocks:
         """End leases whose packets no consumer has."""
         with self._lock:
             self._end_leases(numbers)
+
+    def take_back_all_of(self, name: str) -> None:
+        """End the leases under a name. It looks at every one: for what is rare."""
+        with self._lock:
+            self._end_leases([held.number for held in self._lent.values() if held.name == name])
 
     def connect(self, channel: Channel) -> None:
         """Send the consumer's end of the return pipe and all segments."""
@@ -190,7 +195,7 @@ class Blocks:
 
     # Under the lock -----------------------------------------------------------
 
-    def _take(self, nbytes: int) -> HeldBlock:
+    def _take(self, nbytes: int, name: str) -> HeldBlock:
         block = self._allocator.allocate(nbytes)
         if block is None:
             try:
@@ -200,7 +205,7 @@ class Blocks:
             self._grown += 1
             block = self._allocator.allocate(nbytes)
             assert block is not None, "a new segment holds what it was made for"
-        held = HeldBlock(next(self._numbers), block, nbytes)
+        held = HeldBlock(next(self._numbers), block, nbytes, name)
         self._in_flight[held.number] = held
         return held
 

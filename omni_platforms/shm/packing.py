@@ -23,6 +23,8 @@ class HeldBlock(NamedTuple):
     number: int
     block: Block
     nbytes: int
+    name: str = ""
+    """Whose it is, for those that know no number."""
 
 
 class Retired(NamedTuple):

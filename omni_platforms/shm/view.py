@@ -9,7 +9,12 @@ from typing import Any
 
 import torch
 
-from omni_platforms.errors import ArenaClosedError, ArenaForkedError, CorruptPacketError
+from omni_platforms.errors import (
+    ArenaClosedError,
+    ArenaForkedError,
+    CorruptPacketError,
+    SharedMemoryError,
+)
 from omni_platforms.outputs.host_copy import own_tensors
 from omni_platforms.shm.allocator import ALIGNMENT
 from omni_platforms.shm.lease import lease, sweep
@@ -74,7 +79,8 @@ class ArenaView:
         Raises `CorruptPacketError` for a packet that is damaged, not of this arena or
         was unpacked before (as far as the last 4096 leases tell), and
         `UnsupportedOutputError` for objects that cannot be made here. No lease is kept
-        then, and the worker may `Arena.discard` the packet whatever came of its blocks.
+        then. An error whose `untouched` is true came before any lease began: the worker has
+        the blocks still, and may take them back (`Arena.discard`, `Arena.discard_all_of`).
         """
         contents = self._read(packet)
         leases: list[Any] = []
@@ -112,9 +118,13 @@ class ArenaView:
         self._check_usable()
         sweep()
         self._segments.take_in()
-        contents = decode(packet.data if isinstance(packet, Packet) else packet)
-        for block in contents.blocks:
-            self._check_block(block)
+        try:
+            contents = decode(packet.data if isinstance(packet, Packet) else packet)
+            for block in contents.blocks:
+                self._check_block(block)
+        except SharedMemoryError as error:
+            error.untouched = True
+            raise
         return contents
 
     def _check_block(self, block: BlockRecord) -> None:

@@ -40,7 +40,9 @@ class FakeView:
 
     def unpack(self, packet: Any) -> Any:
         if bytes(packet) == b"damaged":
-            raise CorruptPacketError("the checksum is wrong")
+            error = CorruptPacketError("the checksum is wrong")
+            error.untouched = True
+            raise error
         self.unpacked.append(pickle.loads(packet))
         return self.unpacked[-1]
 

@@ -15,7 +15,7 @@ from omni_platforms import (
     WaitInCallbackError,
     WorkerDiedError,
 )
-from omni_platforms.engine.messages import AsyncOutput, Drop, Ended, Kind
+from omni_platforms.engine.messages import AsyncOutput, Drop, Ended, Kind, Unreadable
 from omni_platforms.engine.payload import Blob
 from omni_platforms.engine.pump import ResultPump
 from omni_platforms.engine.wire import encode
@@ -55,6 +55,8 @@ def test_a_packet_that_cannot_be_unpacked_costs_itself(pair: Pair) -> None:
         error = executor.wait_output_ready(name).exception()
         assert isinstance(error, Exception)
         assert isinstance(error, CorruptPacketError) == (packet == Blob(b"damaged"))
+        if packet == Blob(b"damaged"):
+            assert worker.hear(Unreadable).id == name
     assert executor.check_health()
 
 
@@ -73,7 +75,8 @@ def test_other_damaged_messages_cost_what_they_stood_for(pair: Pair) -> None:
     executor, worker = pair
     future = executor.submit("request", stepwise=True, previews=1)
     name = worker.begin()
-    worker.say_bytes(damaged(AsyncOutput(Kind.PREVIEW, name)))
+    worker.say_bytes(damaged(AsyncOutput(Kind.PREVIEW, f"{name}@1")))
+    assert worker.hear(Unreadable).id == f"{name}@1"
     assert worker.theirs.receive(PATIENCE).kind is Kind.PREVIEW_TAKEN
     drop = dropping(executor, name)
     worker.hear(Drop)

@@ -28,6 +28,7 @@ from omni_platforms.engine.messages import (
     Setup,
     Started,
     Stop,
+    Unreadable,
     member_id,
 )
 from omni_platforms.engine.payload import Blob, Pickled
@@ -42,6 +43,7 @@ EXAMPLES: list[Message] = [
     Call("c", "load", Pickled.of((("x",), {"y": 1})), drain=0.5),
     Drop(("a", "b/1")),
     PreviewTaken("r1"),
+    Unreadable("r1@3"),
     Stop(10.0),
     Started(None, "cpu", "cpu", 0, False, 1, 2),
     Started(ERROR),

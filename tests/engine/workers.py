@@ -21,7 +21,7 @@ from omni_platforms.engine.worker import output_thread
 from omni_platforms.engine.worker import snapshots as snapshots_module
 from omni_platforms.errors import DeviceLostError
 from omni_platforms.platform.selection import current_platform
-from omni_platforms.shm import Packing
+from omni_platforms.shm import Packing, closing
 
 MB = 1 << 20
 
@@ -114,6 +114,11 @@ class Worker:
     def alive(self) -> int:
         """Count the outputs that this process still holds, without a collection."""
         return sum(reference() is not None for reference in self.last)
+
+    def lent_blocks(self) -> int:
+        """Count the blocks that the parent has, or that nobody can give back any more."""
+        (arena,) = closing._live
+        return arena.stats().lent
 
     def limit_memory(self, nbytes: int) -> None:
         """Let the system refuse larger segments to this process; 0: no more."""

@@ -158,6 +158,41 @@ def test_a_packet_that_makes_no_sense_is_refused(
     assert view.unpack(arena.pack(torch.ones(large))).sum() == large, "in a segment of its own"
 
 
+def test_an_error_says_whether_the_worker_still_has_the_blocks(pair: Pair) -> None:
+    """A packet that is read a second time may be one whose first reading somebody has a view of."""
+    arena, view = pair
+    packet = arena.pack(torch.ones(N))
+    flipped = bytearray(packet.data)
+    flipped[20] ^= 1
+    with pytest.raises(CorruptPacketError) as damaged:
+        view.unpack(flipped)
+    assert damaged.value.untouched
+    kept = view.unpack(packet)
+    with pytest.raises(CorruptPacketError, match="began before") as again:
+        view.unpack(packet)
+    assert not again.value.untouched
+    assert kept.sum() == N
+    contents = decode(arena.pack(torch.ones(N)).data)
+    wrong_leaf(dtype="float33")(contents)
+    with pytest.raises(CorruptPacketError, match="no dtype") as half_way:
+        view.unpack(encode(contents))
+    assert not half_way.value.untouched, "its leases have begun"
+    del half_way  # and end with the frames of the error
+    assert arena.stats().lent == 1
+
+
+def test_blocks_are_taken_back_by_the_name_of_their_output(pair: Pair) -> None:
+    arena, view = pair
+    kept = view.unpack(arena.start([torch.ones(N)] * 2, name="a").wait())
+    lost = arena.start([torch.ones(N), torch.zeros(N)], name="b").wait()
+    arena.discard_all_of("b")
+    arena.discard_all_of("never was")
+    assert arena.stats().lent == 1
+    with pytest.raises(CorruptPacketError):
+        view.unpack(lost.data[:-1])
+    assert kept[0].sum() == N
+
+
 def test_the_checksum_is_over_all_that_is_not_inline() -> None:
     leaf = LeafRecord(b"t", "uint8", 1, (4,), (1,), 4)
     data = encode(Contents([BlockRecord(1, 0, 0, 4)], [leaf], b"N.", b"abcd"))

@@ -16,6 +16,7 @@ from omni_platforms.engine.messages import (
     Kind,
     PreviewTaken,
     Stop,
+    Unreadable,
     member_id,
 )
 from omni_platforms.engine.payload import Pickled
@@ -98,6 +99,8 @@ class Inbox:
             self._drop(message)
         elif isinstance(message, PreviewTaken):
             self._table.give_preview(message.id)
+        elif isinstance(message, Unreadable):
+            self._room.take_back(message.id)
         elif isinstance(message, Stop):
             self._stop(message)
         else:

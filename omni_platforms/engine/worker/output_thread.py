@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from omni_platforms.engine.failure import ErrorRecord
+from omni_platforms.engine.messages import preview_id
 from omni_platforms.engine.payload import Blob
 from omni_platforms.engine.worker.device_loss import lost_device
 from omni_platforms.engine.worker.forgetting import forget
@@ -85,7 +86,7 @@ class OutputThread:
             gate = self._platform.record_device_event(self._platform.current_stream(self._device))
             self._table.enter(name, Phase.ROOM)
             self._await_fewer()
-            packing = self._room.start(nest, gate, lambda: self._table.wanted(name))
+            packing = self._room.start(nest, gate, lambda: self._table.wanted(name), name)
         except Exception as error:  # noqa: BLE001  it fails this one output
             self.failed(name, error)
             return
@@ -98,7 +99,7 @@ class OutputThread:
         Returns whether there was room: it never waits.
         """
         try:
-            packing = self._room.start_now(snapshots(nest))
+            packing = self._room.start_now(snapshots(nest), preview_id(name, step))
         except ArenaFullError:
             return False
         except Exception as error:  # noqa: BLE001  it fails this one preview

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.failure import ErrorRecord
-from omni_platforms.engine.messages import AsyncOutput, Ended, Kind
+from omni_platforms.engine.messages import AsyncOutput, Ended, Kind, preview_id
 from omni_platforms.engine.worker.main import FAILED
 from omni_platforms.engine.worker.work import WorkTable
 from omni_platforms.errors import ChannelClosedError
@@ -49,7 +49,7 @@ class Reporter:
 
     def preview(self, name: str, step: int, **what: Any) -> None:
         """Send a preview, or why there is none."""
-        self._send(Kind.PREVIEW, name, step=step, **what)
+        self._send(Kind.PREVIEW, preview_id(name, step), step=step, **what)
 
     def finished(self, name: str) -> None:
         """Forget an output; who dropped it meanwhile is told that it is out of all memory."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from omni_platforms.errors import ArenaFullError, SegmentRefusedError
+from omni_platforms.errors import ArenaClosedError, ArenaFullError, SegmentRefusedError
 from omni_platforms.shm import Arena, Packing
 
 
@@ -29,9 +29,9 @@ class Room:
         """When the worker is to have stopped, in `time.monotonic()`: it waits no longer."""
 
     def start(
-        self, nest: Any, gate: torch.Event | None, wanted: Callable[[], bool]
+        self, nest: Any, gate: torch.Event | None, wanted: Callable[[], bool], name: str = ""
     ) -> Packing | None:
-        """Start the copies of an output, or return `None` when it is not `wanted` any more.
+        """Start the copies of output `name`, or return `None` when it is not `wanted` any more.
 
         Where the arena is full, blocks until there is room, if that was asked
         for. Raises `ArenaFullError` when there never will be, when the machine has no
@@ -41,7 +41,7 @@ class Room:
         used = None
         while wanted():
             try:
-                return self._arena.start(nest, None if gate is None else (gate,))
+                return self._arena.start(nest, None if gate is None else (gate,), name)
             except ArenaFullError as error:
                 if not self._block or _stays_full(error):
                     raise
@@ -57,9 +57,15 @@ class Room:
                 used = None
         return None
 
-    def start_now(self, nest: Any) -> Packing:
+    def start_now(self, nest: Any, name: str) -> Packing:
         """Start the copies of an output, without waiting for room. As `Arena.start`."""
-        return self._arena.start(nest)
+        return self._arena.start(nest, None, name)
+
+    def take_back(self, name: str) -> None:
+        """Take the blocks of a packet back that its receiver could not read. Any thread."""
+        with contextlib.suppress(ArenaClosedError):  # they went with the arena
+            self._arena.discard_all_of(name)
+        self.wake()
 
     def _await_change(self, begun: float) -> bool:
         """Block until leases have ended or somebody wakes us; return whether one did."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from omni_platforms.engine.failure import WorkerTraceback
-from omni_platforms.engine.messages import Execute, Kind, member_id
+from omni_platforms.engine.messages import Execute, Kind, member_id, request_of
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.wire import encode
 from omni_platforms.errors import (
@@ -155,7 +155,7 @@ def test_a_forward_that_fails_costs_the_batch_and_no_more(worker: Driver) -> Non
 def previews(worker: Driver, name: str) -> list[int]:
     """Take the previews that have come; return after which steps, having checked each."""
     steps = []
-    for message in [m for m in worker.seen if (m.kind, m.id) == (Kind.PREVIEW, name)]:
+    for message in [m for m in worker.seen if (m.kind, request_of(m.id)) == (Kind.PREVIEW, name)]:
         worker.seen.remove(message)
         assert message.step is not None
         assert worker.unpack(message).eq(message.step).all(), "as it was after its step"

@@ -36,7 +36,7 @@ class FullArena:
     def fileno(self) -> int:
         return self._reading
 
-    def start(self, nest: Any, after: Any = None) -> str:
+    def start(self, nest: Any, after: Any = None, name: str = "") -> str:
         self._take_in()
         if self.lent:
             raise ArenaFullError("no room")
@@ -81,7 +81,7 @@ def test_blocks_that_come_back_at_any_moment_are_seen(
 class LooksOnce(Room):
     """The mistake: what the question itself has taken in is not looked at again."""
 
-    def start(self, nest: Any, gate: Any, wanted: Any) -> Any:
+    def start(self, nest: Any, gate: Any, wanted: Any, name: str = "") -> Any:
         try:
             return self._arena.start(nest)
         except ArenaFullError:
@@ -109,7 +109,7 @@ def test_what_never_helps_is_not_waited_for(closing: list[Room]) -> None:
         room = Room(arena, block=True, timeout=60)  # type: ignore[arg-type]
         closing.append(room)
 
-        def start(nest: Any, after: Any = None, error: ArenaFullError = error) -> Any:
+        def start(nest: Any, *_: Any, error: ArenaFullError = error) -> Any:
             raise error
 
         arena.start = start  # type: ignore[method-assign]
