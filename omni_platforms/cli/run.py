@@ -51,6 +51,22 @@ _MODES = ("auto", "sync", "async")
     "forward. auto: async where the platform has side streams and events.",
 )
 @click.option(
+    "--window",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Requests at a worker at once, the one that it computes included; 2 where the mode is "
+    "async. It makes auto take async.",
+)
+@click.option(
+    "--max-in-flight",
+    type=click.IntRange(1, 1024),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Outputs that a worker's device may be computing or copying before its next hand-over "
+    "waits.",
+)
+@click.option(
     "--config",
     metavar="JSON",
     help="The worker's config: a JSON value, or the name of a file that holds one.",
@@ -73,6 +89,8 @@ def run(
     out: Path,
     workers: int,
     mode: str,
+    window: int | None,
+    max_in_flight: int,
     config: str | None,
     resume: bool,
     grace: float,
@@ -89,6 +107,8 @@ def run(
     """
     if not all(worker.rpartition(":")):
         raise click.BadParameter("write module:Class", param_hint="WORKER")
+    if mode == "sync" and window not in (None, 1):
+        raise click.BadParameter("mode sync has one request at a worker", param_hint="--window")
     value = _config(config)
     with json_channel(as_json) as write_json, _current_folder_importable():
         from omni_platforms import current_platform
@@ -96,7 +116,9 @@ def run(
         from omni_platforms.jobs.session import Job, run_job
 
         name = str(getattr(requests, "name", "<stdin>"))
-        job = Job(worker, requests, name, out, workers, mode, resume, value, grace)
+        job = Job(
+            worker, requests, name, out, workers, mode, resume, value, grace, window, max_in_flight
+        )
         with Interrupts() as interrupts:
             try:
                 summary = run_job(job, current_platform(), interrupts)

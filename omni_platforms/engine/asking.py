@@ -12,11 +12,10 @@ from typing import Any
 from omni_platforms.engine.board import Board, Link
 from omni_platforms.engine.future import EngineFuture, carry_out
 from omni_platforms.engine.ledger_records import Future
-from omni_platforms.engine.messages import Call, Execute, ExecuteBatch
+from omni_platforms.engine.messages import DESCRIBE, Call, Execute, ExecuteBatch
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.pending_state import PendingState
 from omni_platforms.engine.previews import Previews
-from omni_platforms.engine.worker.inbox import DESCRIBE
 from omni_platforms.errors import (
     ExecutorForkedError,
     OmniError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from omni_platforms.engine.process import WorkerProcess, stop_all
 from omni_platforms.engine.pump import Receiver, ResultPump
 from omni_platforms.engine.sender import Sender
 from omni_platforms.errors import (
+    ArenaClosedError,
     ChannelClosedError,
     EngineError,
     ResultPumpError,
@@ -89,6 +91,13 @@ class Crew:
     def is_pump_here(self) -> bool:
         """Whether the calling thread is one of the pumps."""
         return threading.current_thread() in [pump.thread for pump in self.pumps]
+
+    def refresh_views(self) -> None:
+        """Unmap what the workers have given back. Does not block."""
+        for process in self.processes:
+            if process.view is not None:
+                with contextlib.suppress(ArenaClosedError):  # with all that it had mapped
+                    process.view.refresh()
 
     def dead_threads(self) -> list[str]:
         """Return the names of the threads that should run and do not."""

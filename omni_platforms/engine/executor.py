@@ -11,7 +11,7 @@ from omni_platforms.engine import aio
 from omni_platforms.engine.crew import start_processes
 from omni_platforms.engine.future import EngineFuture
 from omni_platforms.engine.lifecycle import Engine, OnFailure
-from omni_platforms.engine.messages import AsyncOutput, Setup, Started
+from omni_platforms.engine.messages import TRIM, AsyncOutput, Setup, Started
 from omni_platforms.engine.parameters import check_choice, check_counts, for_each_rank, seconds
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.pending_state import PendingState
@@ -44,6 +44,8 @@ class MultiprocExecutor:
         arena_cap, arena_segment_bytes, arena_initial_bytes: bytes of each worker's shared memory,
             as of `Arena`.
         when_full: "block": an output waits in the worker for room; "raise": it fails.
+        max_in_flight: outputs that a worker's device may be computing or copying before the next
+            hand-over waits: each holds device memory, and a block of shared memory.
 
     Making one blocks until every worker is up. Any thread of this process may call the
     methods. Use it as a context manager, or call `shutdown()`.
@@ -70,10 +72,11 @@ class MultiprocExecutor:
         arena_segment_bytes: int | None = None,
         arena_initial_bytes: int | None = None,
         when_full: Literal["block", "raise"] = "block",
+        max_in_flight: int = 4,
     ) -> None:
         check_choice("mode", mode, ("data_parallel", "lockstep"))
         check_choice("when_full", when_full, ("block", "raise"))
-        check_counts(num_workers, output_rank, window, devices)
+        check_counts(num_workers, output_rank, window, max_in_flight, devices)
         timeout = seconds("output_timeout", output_timeout, "OMNI_ASYNC_OUTPUT_TIMEOUT")
         start = seconds("start_timeout", start_timeout, "OMNI_WORKER_START_TIMEOUT")
         lockstep = mode == "lockstep"
@@ -85,6 +88,7 @@ class MultiprocExecutor:
             arena_segment_bytes=arena_segment_bytes,
             arena_initial_bytes=arena_initial_bytes,
             block_when_full=when_full == "block",
+            max_in_flight=max_in_flight,
         )
         setups = for_each_rank(first, devices, output_rank if lockstep else None)
         name = platform.name if isinstance(platform, OmniPlatform) else platform
@@ -211,18 +215,47 @@ class MultiprocExecutor:
         """
         return call_all(self._ask, method, args, kwargs, timeout=timeout)
 
-    def sleep(self, *args: Any, timeout: float = 60.0, **kwargs: Any) -> list[Any]:
+    def sleep(
+        self,
+        *args: Any,
+        timeout: float = 60.0,
+        free_shared_memory: bool = False,
+        **kwargs: Any,
+    ) -> list[Any]:
         """Call every worker's `sleep`, when all copies in flight are done; return the results.
 
         Requests submitted before are computed first, later ones raise `WorkerAsleepError`.
         When one worker refuses, because copies go on or by an error of its own, those that sleep
-        are woken. Blocks at most `timeout` seconds. Raises `DrainTimeoutError`, and as
-        `collective_rpc`.
+        are woken. With `free_shared_memory` the sleeping workers give their shared memory back
+        as `trim` does, and `wake_up` has it again.
+
+        Blocks at most `timeout` seconds, and so long again for the memory. Raises
+        `DrainTimeoutError`, and as `collective_rpc`; an error of `trim` leaves the workers asleep.
         """
-        return put_to_sleep(self._ask, args, kwargs, timeout)
+        results = put_to_sleep(self._ask, args, kwargs, timeout)
+        if free_shared_memory:
+            self.trim(timeout)
+        return results
+
+    def trim(self, timeout: float = 60.0) -> list[int]:
+        """Give back the shared memory that no output is in; return each worker's bytes.
+
+        Whole segments are unregistered, unmapped at both ends, and the system's again. The
+        next outputs grow the arena anew, at about 0.4 ms a megabyte. Runs behind the
+        requests that are at the workers. Blocks at most `timeout` seconds. Raises
+        `HostRegistrationError` when a device refuses, and as `collective_rpc`.
+        """
+        given_back = call_all(self._ask, TRIM, timeout=timeout)
+        self._engine.crew.refresh_views()
+        return given_back
 
     def wake_up(self, *args: Any, timeout: float = 60.0, **kwargs: Any) -> list[Any]:
-        """Call every worker's `wake_up`; return the results. Raises as `collective_rpc`."""
+        """Call every worker's `wake_up`; return the results.
+
+        Shared memory that was freed for the sleep is had again first. Raises
+        `SegmentRefusedError` when it is not there (they still sleep: try again), and as
+        `collective_rpc`.
+        """
         return wake_up(self._ask, args, kwargs, timeout)
 
     def check_health(self) -> bool:

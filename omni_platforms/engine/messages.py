@@ -64,6 +64,11 @@ class Kind(enum.IntEnum):
     OUTPUT_COMING = 39
 
 
+DESCRIBE, TRIM = "omni.describe", "omni.trim"
+"""Calls that a worker answers itself: the rows of what it has in hand, and the bytes of shared
+memory that it has given back. No method can have these names."""
+
+
 def member_id(batch_id: str, request_id: str) -> str:
     """Return the id of one output of a batch."""
     return f"{batch_id}/{request_id}"

@@ -36,11 +36,17 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 
 def check_counts(
-    num_workers: int, output_rank: int, window: int, devices: Sequence[int] | None
+    num_workers: int,
+    output_rank: int,
+    window: int,
+    max_in_flight: int,
+    devices: Sequence[int] | None,
 ) -> None:
     """Raise `ValueError` for counts that do not fit."""
-    if num_workers < 1 or window < 1:
-        raise ValueError(f"num_workers and window are at least 1, not {num_workers} and {window}")
+    counts = {"num_workers": num_workers, "window": window, "max_in_flight": max_in_flight}
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} is at least 1, not {count}")
     if not 0 <= output_rank < num_workers:
         raise ValueError(f"output_rank {output_rank} is no rank of {num_workers} workers")
     if devices is not None and len(devices) != num_workers:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from omni_platforms.errors import JobError
 from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.interface import OmniPlatform
 
 MODES = ("auto", "sync", "async")
 _NEEDED = (Capability.SIDE_STREAMS, Capability.DEVICE_EVENTS)
 _MOST_SAVERS = 4
+_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,14 @@ class Mode:
     taken: str
     reason: str
     workers: int
+    asked_window: int | None = None
 
     @property
     def window(self) -> int:
         """Requests that may be at one worker."""
-        return 1 if self.taken == "sync" else 2
+        if self.taken == "sync":
+            return 1
+        return _AHEAD if self.asked_window is None else self.asked_window
 
     @property
     def in_flight(self) -> int:
@@ -48,10 +53,23 @@ class Mode:
         return f"mode {self.taken} ({self.reason})"
 
 
-def choose_mode(asked: str, platform: OmniPlatform, workers: int) -> Mode:
-    """Return the mode for one of `MODES` on a platform. Does not block."""
+def choose_mode(
+    asked: str, platform: OmniPlatform, workers: int, window: int | None = None
+) -> Mode:
+    """Return the mode for one of `MODES` on a platform. Does not block.
+
+    A `window` that was asked for is for "async", and makes "auto" take it. Raises `JobError`
+    for one of more than 1 with "sync".
+    """
+    if asked == "sync" and window not in (None, 1):
+        raise JobError(
+            f"mode sync has one request at a worker, not {window}: leave the window out, or take "
+            "mode async"
+        )
     if asked != "auto":
-        return Mode(asked, asked, "as asked", workers)
+        return Mode(asked, asked, "as asked", workers, window)
+    if window is not None:
+        return Mode(asked, "async", f"auto: a window of {window} was asked for", workers, window)
     lacks = [need.value.replace("_", " ") for need in _NEEDED if need not in platform.capabilities]
     if lacks:
         reason = f"auto: {platform.name} has no {' and no '.join(lacks)}"

@@ -42,6 +42,10 @@ class Job:
     config: Any = None
     grace: float = 5.0
     """Seconds that requests under way get when the run is interrupted."""
+    window: int | None = None
+    """Requests that may be at a worker; what the mode takes when `None`."""
+    max_in_flight: int = 4
+    """Outputs that a worker's device may be computing or copying."""
 
 
 def run_job(job: Job, platform: OmniPlatform, interrupts: Interrupts) -> Summary:
@@ -74,7 +78,7 @@ def _summary(job: Job, file: RequestFile, finished: int, platform: OmniPlatform)
         worker=job.worker,
         requests_file=job.requests_name,
         folder=job.folder,
-        mode=choose_mode(job.mode, platform, job.workers),
+        mode=choose_mode(job.mode, platform, job.workers, job.window),
         platform=platform.name,
         requests=len(file.requests),
         finished_before=finished,
@@ -124,7 +128,12 @@ class _Run:
         self._show.note(f"{summary.mode}; starting {job.workers} x {job.worker}")
         begun = now()
         with MultiprocExecutor(
-            job.worker, job.workers, self._platform, job.config, window=summary.mode.window
+            job.worker,
+            job.workers,
+            self._platform,
+            job.config,
+            window=summary.mode.window,
+            max_in_flight=job.max_in_flight,
         ) as executor:
             summary.devices = [started.device for started in executor.workers]
             start = now()

@@ -76,6 +76,7 @@ class Summary:
             "mode": self.mode.taken,
             "mode_asked": self.mode.asked,
             "mode_reason": self.mode.reason,
+            "window": self.mode.window,
             "started_at": self.started_at,
             "start_seconds": round(self.start_seconds, 3),
             "seconds": round(self.seconds, 6),

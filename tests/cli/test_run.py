@@ -25,6 +25,7 @@ from PIL import Image
 
 from omni_platforms import reset_platform, set_current_platform
 from omni_platforms.cli import main
+from omni_platforms.errors import WorkerStartError
 from omni_platforms.platform.cpu import CpuPlatform
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,6 +227,9 @@ def test_a_worker_that_does_not_start(run_command: RunCommand) -> None:
         (["--mode", "fast"], "--mode"),
         (["--workers", 0], "--workers"),
         (["--grace", -1], "--grace"),
+        (["--window", 0], "--window"),
+        (["--mode", "sync", "--window", 2], "one request at a worker"),
+        (["--max-in-flight", 0], "--max-in-flight"),
         (["--config", "no-such-file.json"], "neither JSON nor a file"),
         (["--requests", "gone.jsonl"], "gone.jsonl"),
         (["--no-such-option"], "No such option"),
@@ -236,6 +240,23 @@ def test_wrong_usage(run_command: RunCommand, arguments: list[object], what: str
     result = run_command(*arguments)
     assert result.exit_code == 2
     assert what in result.stderr
+
+
+def test_the_windows_reach_the_workers(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def executor(*_: Any, window: int, max_in_flight: int) -> Any:
+        asked.append((window, max_in_flight))
+        raise WorkerStartError("not today")
+
+    monkeypatch.setattr("omni_platforms.jobs.session.MultiprocExecutor", executor)
+    write_requests({"id": "a"})
+    shown = json.loads(run_command("--window", 5, "--max-in-flight", 7, "--json").stdout)
+    assert (shown["mode"], shown["window"]) == ("async", 5)
+    run_command("--resume")
+    assert asked == [(5, 7), (1, 4)]
 
 
 def test_a_worker_without_a_class_is_wrong_usage(run_command: RunCommand) -> None:

@@ -37,6 +37,7 @@ class FakeView:
     def __init__(self) -> None:
         self.unpacked: list[Any] = []
         self.discarded: list[Any] = []
+        self.refreshed = 0
 
     def unpack(self, packet: Any) -> Any:
         if bytes(packet) == b"damaged":
@@ -48,6 +49,9 @@ class FakeView:
 
     def discard(self, packet: Any) -> None:
         self.discarded.append(pickle.loads(packet))
+
+    def refresh(self) -> None:
+        self.refreshed += 1
 
     def close(self) -> None:
         pass

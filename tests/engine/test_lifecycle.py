@@ -39,7 +39,8 @@ def test_a_bad_timeout_is_refused_at_the_start_by_name(
     ("options", "match"),
     [
         ({"num_workers": 0}, "num_workers"),
-        ({"window": 0}, "window"),
+        ({"window": 0}, "window is at least 1"),
+        ({"max_in_flight": 0}, "max_in_flight is at least 1"),
         ({"mode": "both"}, "mode is one of data_parallel, lockstep"),
         ({"when_full": "drop"}, "when_full"),
         ({"output_rank": 1}, "output_rank 1 is no rank"),
@@ -83,6 +84,7 @@ def test_every_parameter_reaches_the_workers(monkeypatch: pytest.MonkeyPatch) ->
             arena_segment_bytes=2,
             arena_initial_bytes=3,
             when_full="raise",
+            max_in_flight=7,
         )
     setups, platform, environment, timeout = asked
     assert (platform, environment, timeout) == ("cpu", {"KEY": "value"}, 7.0)
@@ -95,6 +97,7 @@ def test_every_parameter_reaches_the_workers(monkeypatch: pytest.MonkeyPatch) ->
         assert setup.arena_initial_bytes == (3 if rank == 1 else 0), "the other one has no outputs"
         assert setup.arena_shares == 1
         assert setup.block_when_full is False
+        assert setup.max_in_flight == 7
 
 
 # Starts that fail -------------------------------------------------------------------------------

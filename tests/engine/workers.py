@@ -33,6 +33,7 @@ class Worker:
         self.rank, self.device, self.config = rank, device, config or {}
         self.loaded: list[Any] = []
         self.last: list[weakref.ref[Any]] = []
+        self.copies: Any = None
 
     def execute_model(self, request: Any) -> Any:
         if isinstance(request, tuple):
@@ -46,6 +47,8 @@ class Worker:
         value, elements = argument
         output = torch.full((elements,), float(value), device=self.device)
         self.last.append(weakref.ref(output.untyped_storage()))
+        if self.copies is not None:
+            self.copies = output.clone()  # the second copy that a test plants
         return output
 
     def do_fail(self, argument: Any) -> Any:
@@ -124,6 +127,10 @@ class Worker:
         """Let the system refuse larger segments to this process; 0: no more."""
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes or hard, hard))
+
+    def make_copies(self, really: bool) -> None:
+        """Make a second copy of each output from now on, and keep the last; or no more."""
+        self.copies = () if really else None
 
     def keep_one(self) -> int:
         self.kept = self.do_fill((1, 100))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omni_platforms.errors import JobError
 from omni_platforms.jobs.modes import choose_mode
 from omni_platforms.platform import OmniPlatform
 from omni_platforms.platform.capability import Capability
@@ -39,3 +40,14 @@ def test_only_async_sends_a_request_before_the_last_one_has_ended() -> None:
     assert (sync.window, sync.in_flight) == (1, 3)
     assert ahead.window == 2
     assert ahead.in_flight > 3 * ahead.window
+
+
+def test_a_window_that_is_asked_for_is_taken() -> None:
+    for asked in ("async", "auto"):
+        mode = choose_mode(asked, CpuPlatform(), 3, window=5)
+        assert (mode.taken, mode.window) == ("async", 5)
+        assert mode.in_flight > 15
+    assert "a window of 5 was asked for" in str(mode)
+    assert choose_mode("sync", BOTH, 3, window=1).window == 1
+    with pytest.raises(JobError, match="one request at a worker, not 2"):
+        choose_mode("sync", BOTH, 3, window=2)

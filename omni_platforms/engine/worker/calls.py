@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from omni_platforms.engine.messages import Call
+from omni_platforms.engine.messages import TRIM, Call
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.worker.output_thread import OutputThread
 from omni_platforms.engine.worker.reporting import Reporter
 from omni_platforms.errors import UnknownMethodError, WorkerAsleepError
+from omni_platforms.shm import Arena
 
 SLEEP, WAKE_UP = "sleep", "wake_up"
 
@@ -18,13 +19,21 @@ class Calls:
     """Runs calls on the main thread, between two requests."""
 
     def __init__(
-        self, worker: Any, outputs: OutputThread, reporter: Reporter, drain_timeout: float
+        self,
+        worker: Any,
+        arena: Arena,
+        outputs: OutputThread,
+        reporter: Reporter,
+        drain_timeout: float,
     ) -> None:
         self._worker = worker
+        self._arena = arena
         self._outputs = outputs
         self._reporter = reporter
         self._drain_timeout = drain_timeout
         self._asleep = False
+        self._to_reserve = 0
+        """Bytes of shared memory that are had again before the first request after a sleep."""
 
     def check_awake(self) -> None:
         """Raise `WorkerAsleepError` between `sleep` and `wake_up`."""
@@ -43,6 +52,8 @@ class Calls:
         return None
 
     def _call(self, call: Call) -> Any:
+        if call.method == TRIM:
+            return self._trim()
         method = self._method(call.method)
         args, kwargs = call.arguments.load()
         # Copies that still read what `sleep` is about to release: it is refused, not risked.
@@ -50,10 +61,18 @@ class Calls:
         drain = default if call.drain is None else call.drain
         if drain is not None:
             self._outputs.drain(drain)
+        if call.method == WAKE_UP and self._to_reserve:
+            self._arena.reserve(self._to_reserve)
+            self._to_reserve = 0
         result = method(*args, **kwargs)
         if call.method in (SLEEP, WAKE_UP):
             self._asleep = call.method == SLEEP
         return result
+
+    def _trim(self) -> int:
+        if self._asleep:
+            self._to_reserve = max(self._to_reserve, self._arena.stats().total_bytes)
+        return self._arena.trim()
 
     def _method(self, name: str) -> Callable[..., Any]:
         method = None if name.startswith("_") else getattr(self._worker, name, None)

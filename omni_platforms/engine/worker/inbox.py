@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.messages import (
+    DESCRIBE,
     Call,
     Drop,
     Execute,
@@ -24,9 +25,6 @@ from omni_platforms.engine.worker.reporting import Reporter
 from omni_platforms.engine.worker.room import Room
 from omni_platforms.engine.worker.work import WorkTable
 from omni_platforms.errors import ChannelBrokenError, ChannelClosedError, CorruptMessageError
-
-DESCRIBE = "omni.describe"
-"""A call that the reader answers itself: the table's rows. No method can have that name."""
 
 
 @dataclass(frozen=True)

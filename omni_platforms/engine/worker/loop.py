@@ -51,7 +51,7 @@ class MainLoop:
         self._outputs = outputs
         self._reporter = reporter
         self._delivers = setup.delivers
-        self._calls = Calls(worker, outputs, reporter, setup.drain_timeout)
+        self._calls = Calls(worker, arena, outputs, reporter, setup.drain_timeout)
 
     def run(self) -> None:
         """Handle tasks until the parent stops the worker."""
