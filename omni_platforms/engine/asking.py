@@ -11,7 +11,7 @@ from typing import Any
 
 from omni_platforms.engine.board import Board, Link
 from omni_platforms.engine.future import EngineFuture, carry_out
-from omni_platforms.engine.ledger_records import Future
+from omni_platforms.engine.ledger_records import Effects, Future, Outcome
 from omni_platforms.engine.messages import DESCRIBE, Call, Execute, ExecuteBatch
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.pending_state import PendingState
@@ -22,6 +22,7 @@ from omni_platforms.errors import (
     OutputTimeoutError,
     UnknownOutputError,
     WaitInCallbackError,
+    WorkerDiedError,
 )
 
 _SETTING = "OMNI_ASYNC_OUTPUT_TIMEOUT"
@@ -36,19 +37,20 @@ class Asking:
 
     def __init__(
         self,
-        links: Sequence[Link],
+        links: Mapping[int, Link],
         *,
         window: int,
         lockstep: bool,
         output_rank: int,
         output_timeout: float,
+        retries: int = 0,
     ) -> None:
         self._output_timeout = output_timeout
         self._numbers = itertools.count(1)
         self._process = os.getpid()
         self.is_pump_here: Callable[[], bool] = lambda: False
         """Whether the calling thread is one that receives from a worker."""
-        self.board = Board(links, window, lockstep, output_rank, self._output_future)
+        self.board = Board(links, window, lockstep, output_rank, self._output_future, retries)
 
     # Requests -----------------------------------------------------------------
 
@@ -118,14 +120,26 @@ class Asking:
         arguments = Pickled.of((tuple(args), dict(kwargs or {})))
         call = Call(f"c{next(self._numbers)}", method, arguments, drain)
         future = Future()
-        chosen = range(len(self.board.links)) if ranks is None else ranks
         with self.board.changed:
             if self.board.failure is not None:
                 self.board.check_open()
+            chosen = self.board.ranks() if ranks is None else ranks
             self.board.calls.open(call.id, chosen, future)
+            effects = Effects()
             for rank in chosen:
-                self.board.links[rank].put(call)
+                link = self.board.links.get(rank)
+                if link is None:
+                    gone = Outcome(error=WorkerDiedError(f"worker {rank} is gone"))
+                    effects.add(self.board.calls.reply(rank, call.id, gone))
+                else:
+                    link.put(call)
+        carry_out(effects)
         return call.id, future
+
+    def ranks(self) -> list[int]:
+        """Return the ranks of the workers that are to stay."""
+        with self.board.changed:
+            return self.board.ranks()
 
     def give_up_call(self, call_id: str) -> set[int]:
         """Forget a call that timed out; return the ranks that have not answered."""
@@ -170,7 +184,8 @@ class Asking:
     def ask_workers(self, timeout: float) -> dict[int, Any]:
         """Return what each worker says about its outputs. Blocks at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        ranks = range(len(self.board.links))
+        with self.board.changed:
+            ranks = sorted(self.board.links)
         calls = [(rank, *self.call(DESCRIBE, ranks=[rank])) for rank in ranks]
         said: dict[int, Any] = {}
         for rank, call_id, future in calls:

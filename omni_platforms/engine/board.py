@@ -7,7 +7,7 @@ order; futures are settled after it is released (`carry_out`), as that runs anyb
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -33,6 +33,7 @@ class Board:
 
     Parameters:
         links: the ways to the workers, by rank.
+        retries: how often a job is sent again when its worker was lost.
         window: how many requests each worker may have ahead.
         lockstep: every rank gets every request; otherwise the least busy one.
         output_rank: in lockstep, the rank whose outputs are delivered.
@@ -41,13 +42,19 @@ class Board:
 
     def __init__(
         self,
-        links: Sequence[Link],
+        links: Mapping[int, Link],
         window: int,
         lockstep: bool,
         output_rank: int,
         make_future: Callable[[str], Future],
+        retries: int = 0,
     ) -> None:
-        self.links = links
+        self.links = dict(links)
+        self._retries = retries
+        self._told: dict[str, int] = {}
+        """Drops on their way, and the workers that must acknowledge them."""
+        self._computed: dict[str, Work] = {}
+        """Jobs that are computed and have not arrived, where they may be sent again."""
         self.lockstep = lockstep
         self.output_rank = output_rank
         self.changed = threading.Condition(threading.Lock())
@@ -100,7 +107,7 @@ class Board:
     def send_drops(self, rank: int, work: Work) -> None:
         """Tell a worker what was dropped before it could be told."""
         if work.drops:
-            self.links[rank].put(Drop(tuple(work.drops)))
+            self._put_drop(rank, work.drops)
             work.drops.clear()
 
     def drop(self, any_id: str) -> Effects:
@@ -126,18 +133,91 @@ class Board:
         if work is not None:
             work.drops += effects.tell
         elif effects.rank is not None:
-            self.links[effects.rank].put(Drop(tuple(effects.tell)))
+            self._put_drop(effects.rank, effects.tell)
+
+    def _put_drop(self, rank: int, ids: Sequence[str]) -> None:
+        self._told.update(dict.fromkeys(ids, rank))
+        self.links[rank].put(Drop(tuple(ids)))
 
     def _withdraw(self, work: Work, effects: Effects) -> None:
         self.dispatcher.withdraw(work)
         effects.add(self.ledger.dropped(work.drops + effects.tell))
         effects.add(self.ledger.compute_done(work.id, dropped_outcome(work.id)))
 
+    def acknowledged(self, output_id: str) -> Effects:
+        """Enter that a worker uses no memory of an output any more."""
+        self._told.pop(output_id, None)
+        return self.ledger.dropped([output_id])
+
     def end_previews(self, job_id: str, *, discard: bool = False) -> None:
         """No more previews of a request will come."""
         previews = self.previews.pop(job_id, None)
         if previews is not None:
             previews.end(discard=discard)
+
+    # Workers that come and go ---------------------------------------------------
+
+    def ranks(self) -> list[int]:
+        """Return the ranks of the workers that are to stay, in order."""
+        return sorted(self.dispatcher.serving())
+
+    def join(self, rank: int, link: Link) -> None:
+        """Take a further worker: it is sent what waits. Raises as `check_open`."""
+        self.check_open()
+        self.links[rank] = link
+        self.send_work(self.dispatcher.join(rank))
+
+    def is_done_with(self, rank: int) -> bool:
+        """Whether nothing is to come from a worker any more."""
+        return (
+            self.dispatcher.is_idle(rank)
+            and not self.ledger.missing_from(rank)
+            and not self.calls.awaits(rank)
+            and rank not in self._told.values()
+        )
+
+    def keep_for_retry(self, work: Work) -> None:
+        """Remember a job that is computed, until its outputs are here."""
+        if self._retries:
+            self._computed[work.id] = work
+            self.forget_if_arrived(work.id)
+
+    def forget_if_arrived(self, any_id: str) -> None:
+        """Forget a remembered job of which nothing is to come any more."""
+        job_id = any_id.partition("/")[0]
+        if job_id in self._computed and not self.ledger.is_missing(job_id):
+            del self._computed[job_id]
+
+    def leave(self, rank: int, error: BaseException) -> Effects:
+        """Remove a worker that is gone: what had to come from it fails, or is sent to another."""
+        self.links.pop(rank, None)
+        unfinished = [*self._computed_at(rank), *self.dispatcher.leave(rank)]
+        again = [work for work in unfinished if self._may_retry(work)]
+        spare = {work.id for work in again}
+        effects = self.calls.lose(rank, error)
+        effects.add(self.ledger.lose(rank, error, spare))
+        gone = [name for name, told in self._told.items() if told == rank]
+        gone += [name for work in unfinished for name in work.drops]
+        for name in gone:
+            effects.add(self.acknowledged(name))
+        for work in unfinished:
+            self._computed.pop(work.id, None)
+            work.drops.clear()
+            if work.id not in spare:
+                self.end_previews(work.id)
+        self.send_work(self.dispatcher.again(again))
+        self.changed.notify_all()
+        return effects
+
+    def _computed_at(self, rank: int) -> list[Work]:
+        works = self._computed.values()
+        return [work for work in works if work.origin is not None and work.origin.rank == rank]
+
+    def _may_retry(self, work: Work) -> bool:
+        work.tries += 1
+        return work.tries <= self._retries and self.ledger.is_missing(work.id)
+
+    # The end --------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> bool:
         """Take the lock, fail whatever has not arrived, and accept nothing any more.
@@ -151,6 +231,7 @@ class Board:
             effects = self.ledger.fail_all(error)
             effects.add(self.calls.fail_all(error))
             self.dispatcher.clear()
+            self._computed.clear()
             for job_id in list(self.previews):
                 self.end_previews(job_id)
             self.changed.notify_all()

@@ -8,6 +8,7 @@ here, in order, so that a worker is chosen as late as possible.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from omni_platforms.engine.ledger_records import Origin, Outcome
@@ -29,6 +30,8 @@ class Work:
     """Outputs that came before every rank was done."""
     origin: Origin | None = None
     """The rank whose outputs are delivered, once it is done."""
+    tries: int = 0
+    """How often it was sent before, to workers that were lost."""
 
 
 Sends = list[tuple[int, Work]]
@@ -48,7 +51,8 @@ class Dispatcher:
         self._window = window
         self._lockstep = lockstep
         self._queue: deque[Work] = deque()
-        self._at_worker: list[dict[str, Work]] = [{} for _ in range(workers)]
+        self._at_worker: dict[int, dict[str, Work]] = {rank: {} for rank in range(workers)}
+        self._leaving: set[int] = set()
 
     def submit(self, work: Work) -> Sends:
         """Take a job; return what is to be sent now, in order."""
@@ -57,11 +61,11 @@ class Dispatcher:
 
     def work_of(self, rank: int, job_id: str) -> Work | None:
         """Return a job that a worker has not finished."""
-        return self._at_worker[rank].get(job_id)
+        return self._at_worker.get(rank, {}).get(job_id)
 
     def finished(self, rank: int, job_id: str) -> Sends:
         """Note a worker's COMPUTE_DONE; return what is to be sent now, in order."""
-        self._at_worker[rank].pop(job_id, None)
+        self._at_worker.get(rank, {}).pop(job_id, None)
         return self._fill()
 
     def waiting(self, job_id: str) -> Work | None:
@@ -75,16 +79,50 @@ class Dispatcher:
     def clear(self) -> None:
         """Forget everything."""
         self._queue.clear()
-        for jobs in self._at_worker:
+        for jobs in self._at_worker.values():
             jobs.clear()
+
+    # Workers that come and go ---------------------------------------------------
+
+    def join(self, rank: int) -> Sends:
+        """Take a further worker; return what is to be sent now, in order."""
+        self._at_worker[rank] = {}
+        return self._fill()
+
+    def retire(self, rank: int) -> None:
+        """Give a worker no further jobs."""
+        self._leaving.add(rank)
+
+    def reinstate(self, rank: int) -> Sends:
+        """Give a retired worker jobs again; return what is to be sent now, in order."""
+        self._leaving.discard(rank)
+        return self._fill()
+
+    def leave(self, rank: int) -> list[Work]:
+        """Remove a worker; return the jobs that it had not finished, oldest first."""
+        self._leaving.discard(rank)
+        return list(self._at_worker.pop(rank, {}).values())
+
+    def again(self, works: Sequence[Work]) -> Sends:
+        """Put jobs in front of all that wait; return what is to be sent now, in order."""
+        self._queue.extendleft(reversed(works))
+        return self._fill()
+
+    def serving(self) -> list[int]:
+        """Return the ranks that get jobs."""
+        return [rank for rank in self._at_worker if rank not in self._leaving]
+
+    def is_idle(self, rank: int) -> bool:
+        """Whether a worker has no job without COMPUTE_DONE."""
+        return not self._at_worker.get(rank)
 
     def load(self) -> tuple[int, list[int]]:
         """Return how many jobs wait here, and how many are at each worker."""
-        return len(self._queue), [len(jobs) for jobs in self._at_worker]
+        return len(self._queue), [len(jobs) for jobs in self._at_worker.values()]
 
     def room(self) -> int:
         """Return how many jobs the windows hold."""
-        return self._window * (1 if self._lockstep else len(self._at_worker))
+        return self._window * (1 if self._lockstep else len(self.serving()))
 
     def _fill(self) -> Sends:
         sends: Sends = []
@@ -97,8 +135,8 @@ class Dispatcher:
         return sends
 
     def _ranks_with_room(self) -> list[int]:
-        loads = [len(jobs) for jobs in self._at_worker]
+        loads = {rank: len(self._at_worker[rank]) for rank in self.serving()}
         if self._lockstep:
-            return list(range(len(loads))) if max(loads) < self._window else []
-        least = min(loads)
-        return [loads.index(least)] if least < self._window else []
+            return list(loads) if max(loads.values()) < self._window else []
+        least = min(loads, key=loads.__getitem__, default=None)
+        return [least] if least is not None and loads[least] < self._window else []

@@ -107,7 +107,7 @@ class MultiprocExecutor:
     @property
     def workers(self) -> Sequence[Started]:
         """What each worker said about itself: platform, device, NUMA node, shared memory."""
-        return self._engine.started
+        return list(self._engine.started.values())
 
     # Requests -----------------------------------------------------------------
 

@@ -22,7 +22,7 @@ they may arrive, be awaited and be dropped before `register_split` has named the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from omni_platforms.engine.acknowledgements import Acknowledgements
 from omni_platforms.engine.book import DELIVERED, DROPPED, Book, Fate
@@ -189,11 +189,21 @@ class Ledger:
         self._failure = self._failure or error
         effects = Effects()
         for job in list(self._book.jobs.values()):
-            self._settle_job(job, Outcome(error=again(error)), effects)
-            self._fail_missing(job, again(error), effects)
-            job.computed = self._clock() if job.computed is None else job.computed
-            self._book.forget_if_over(job)
+            self._fail_job(job, error, effects)
         self._acknowledgements.fail(error, effects)
+        return effects
+
+    def lose(self, rank: int, error: BaseException, spare: Container[str] = ()) -> Effects:
+        """Fail what was still to come from a worker that is gone, but for the jobs in `spare`.
+
+        Those are as if they had never been sent: their outputs come from another worker.
+        """
+        effects = Effects()
+        for job in [job for job in self._book.jobs.values() if job.rank == rank]:
+            if job.id in spare:
+                job.sent = job.rank = job.computed = None
+            else:
+                self._fail_job(job, error, effects)
         return effects
 
     # For people ---------------------------------------------------------------
@@ -208,10 +218,7 @@ class Ledger:
 
     def missing(self) -> bool:
         """Whether anything is still to come: a COMPUTE_DONE or an output."""
-        return any(
-            job.future is not None or any(o.outcome is None for o in job.members.values())
-            for job in self._book.jobs.values()
-        )
+        return any(map(_is_missing, self._book.jobs.values()))
 
     def wanted(self, job_id: str) -> bool:
         """Whether any output of a job is open."""
@@ -221,6 +228,15 @@ class Ledger:
     def counts(self) -> dict[str, int]:
         """Return how many records there are of each kind."""
         return {**self._book.counts(), "drops": len(self._acknowledgements)}
+
+    def missing_from(self, rank: int) -> bool:
+        """Whether anything is still to come from one worker."""
+        return any(job.rank == rank and _is_missing(job) for job in self._book.jobs.values())
+
+    def is_missing(self, job_id: str) -> bool:
+        """Whether anything of one job is still to come."""
+        job = self._book.jobs.get(job_id)
+        return job is not None and _is_missing(job)
 
     # Ends ---------------------------------------------------------------------
 
@@ -253,6 +269,13 @@ class Ledger:
         for output in list(job.members.values()):
             self._end(output, error, error, effects)
 
+    def _fail_job(self, job: Job, error: BaseException, effects: Effects) -> None:
+        """Fail a job and those of its outputs that are not here."""
+        self._settle_job(job, Outcome(error=again(error)), effects)
+        self._fail_missing(job, again(error), effects)
+        job.computed = self._clock() if job.computed is None else job.computed
+        self._book.forget_if_over(job)
+
     def _fail_missing(self, job: Job, error: BaseException, effects: Effects) -> None:
         """Fail the outputs that are not here. Who may still ask for one gets the error then."""
         job.error = job.error or error
@@ -277,3 +300,7 @@ class Ledger:
         job.dropped = True
         error = OutputDroppedError(f"request {job.id!r} was dropped")
         self._settle_job(job, Outcome(error=error), effects)
+
+
+def _is_missing(job: Job) -> bool:
+    return job.future is not None or any(o.outcome is None for o in job.members.values())

@@ -12,12 +12,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from omni_platforms.engine.asking import Asking
-from omni_platforms.engine.crew import Crew
+from omni_platforms.engine.crew import Crew, Worker
 from omni_platforms.engine.messages import Started
-from omni_platforms.engine.process import WorkerProcess
 from omni_platforms.engine.replies import Replies
 from omni_platforms.errors import ExecutorClosedError, ResultPumpError
 
@@ -35,31 +34,34 @@ class Engine:
 
     def __init__(
         self,
-        processes: Sequence[WorkerProcess],
+        workers: Sequence[Worker],
         started: Sequence[Started] = (),
         *,
         window: int,
         lockstep: bool,
         output_rank: int,
         output_timeout: float,
+        retries: int = 0,
     ) -> None:
-        self.started = started
-        self.crew = Crew(processes, self.fail)
+        self.started: Mapping[int, Started] = dict(enumerate(started))
+        self.crew = Crew(workers, self.fail, self.lose)
         self.asking = Asking(
             self.crew.senders,
             window=window,
             lockstep=lockstep,
             output_rank=output_rank,
             output_timeout=output_timeout,
+            retries=retries,
         )
         self.asking.is_pump_here = self.crew.is_pump_here
-        self._replies = Replies(self.asking.board, output_timeout, self.fail)
+        self.replies = Replies(self.asking.board, output_timeout, self.fail)
         self._callbacks: list[OnFailure] = []
         self._process = os.getpid()
         self._ending = threading.RLock()
         self._ended = False
         _live.add(self)
-        self.crew.start(self._replies)
+        for rank in self.crew.workers:
+            self.crew.start(rank, self.replies)
 
     # A failure ------------------------------------------------------------------
 
@@ -79,6 +81,10 @@ class Engine:
         for callback in callbacks:
             _call(callback, error)
         self._end(_FAILURE_STOP_S)
+
+    def lose(self, rank: int, error: BaseException) -> None:
+        """A worker has ended before it was to stop: that ends this executor."""
+        self.fail(error)
 
     def on_failure(self, callback: OnFailure) -> None:
         """Have `callback(cause)` called, once, when a failure ends the executor, or ended it."""
@@ -100,7 +106,7 @@ class Engine:
         dead = self.crew.dead_threads()
         if dead and board.failure is None:
             self.fail(ResultPumpError(f"the threads {dead} have died without a word"))
-        return not dead and all(process.is_alive() for process in self.crew.processes)
+        return not dead and self.crew.are_alive()
 
     # The end --------------------------------------------------------------------
 
@@ -126,7 +132,7 @@ class Engine:
             try:
                 self.crew.stop(timeout, _TERM_GRACE_S)
             finally:
-                self._replies.close()
+                self.replies.close()
                 board.fail(ExecutorClosedError(f"{board.closing} before this was done"))
             self._ended = True
             _live.discard(self)

@@ -29,6 +29,9 @@ class View(Protocol):
     def discard(self, packet: Any) -> None:
         """Give the blocks of a packet back."""
 
+    def refresh(self) -> None:
+        """Unmap what the worker has given back. Does not block."""
+
 
 class Receiver(Protocol):
     """Who is told what a worker said. All methods may be called from any thread."""

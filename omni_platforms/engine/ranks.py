@@ -89,6 +89,18 @@ class Calls:
             del self._open[call_id]
         return effects
 
+    def lose(self, rank: int, error: BaseException) -> Effects:
+        """Answer for a worker that is gone."""
+        effects = Effects()
+        for call_id, (replies, _) in list(self._open.items()):
+            if rank in replies.left:
+                effects.add(self.reply(rank, call_id, Outcome(error=again(error))))
+        return effects
+
+    def awaits(self, rank: int) -> bool:
+        """Whether a worker has yet to answer a call."""
+        return any(rank in replies.left for replies, _ in self._open.values())
+
     def give_up(self, call_id: str) -> set[int]:
         """Forget a call; return the ranks that have not answered."""
         found = self._open.pop(call_id, None)

@@ -54,6 +54,8 @@ class Replies:
                 work.origin = Origin(rank, message.stamps)
             if work.replies.add(rank, Outcome(message, error)):
                 effects = self._job_done(work)
+                if not work.replies.errors:
+                    board.keep_for_retry(work)
             elif error is not None:
                 self._expect_others(work)
             board.changed.notify_all()
@@ -73,6 +75,7 @@ class Replies:
                 work.held.append((output_id, outcome))
                 return
             effects = board.ledger.ready(output_id, outcome)
+            board.forget_if_arrived(output_id)
             board.changed.notify_all()
         del outcome
         carry_out(effects)
@@ -95,9 +98,12 @@ class Replies:
 
     def previewed(self, rank: int, output_id: str, step: int | None, value: Any) -> None:
         """A preview is here; `None` for one that could not be read."""
-        taken = functools.partial(self._board.links[rank].put, PreviewTaken(output_id))
         with self._board.changed:
+            link = self._board.links.get(rank)
             previews = self._board.previews.get(output_id)
+        if link is None:  # its worker is gone, and asks nobody
+            return
+        taken = functools.partial(link.put, PreviewTaken(output_id))
         if previews is None or value is None:
             taken()
         else:
@@ -113,7 +119,8 @@ class Replies:
         """A worker has dropped an output. Of a request that it had not begun it says no more."""
         board = self._board
         with board.changed:
-            effects = board.ledger.dropped([output_id])
+            effects = board.acknowledged(output_id)
+            board.forget_if_arrived(output_id)
             work = board.dispatcher.work_of(rank, output_id)
             if work is not None:
                 board.send_work(board.dispatcher.finished(rank, output_id))
@@ -159,9 +166,7 @@ class Replies:
     def _unfinished(self, output_id: str) -> Work | None:
         """Return the job of an output that some rank has not finished."""
         job_id = output_id.partition("/")[0]
-        works = (
-            self._board.dispatcher.work_of(rank, job_id) for rank in range(len(self._board.links))
-        )
+        works = (self._board.dispatcher.work_of(rank, job_id) for rank in self._board.links)
         return next((work for work in works if work is not None), None)
 
     # Ranks out of step ----------------------------------------------------------

@@ -33,7 +33,8 @@ def call_all(
     Blocks and raises as `MultiprocExecutor.collective_rpc`.
     """
     ask.check_may_wait()
-    call_id, future = ask.call(method, args, kwargs, ranks=ranks, drain=drain)
+    chosen = ask.ranks() if ranks is None else ranks
+    call_id, future = ask.call(method, args, kwargs, ranks=chosen, drain=drain)
     try:
         answers = future.result(timeout)
     except concurrent.futures.TimeoutError as error:
@@ -49,7 +50,7 @@ def call_all(
         raise
     finally:
         del future  # the error's traceback has this frame: it would be a cycle
-    return _loaded(answers, range(len(answers)) if ranks is None else ranks)
+    return _loaded(answers, chosen)
 
 
 def _loaded(answers: Sequence[Pickled], ranks: Sequence[int]) -> list[Any]:
@@ -91,7 +92,7 @@ def put_to_sleep(
 
 def _wake_others(ask: Asking, failed: Mapping[int, BaseException]) -> None:
     """Wake the workers that went to sleep although others did not."""
-    sleeping = [rank for rank in range(len(ask.board.links)) if rank not in failed]
+    sleeping = [rank for rank in ask.ranks() if rank not in failed]
     if not failed or not sleeping:
         return
     try:

@@ -34,17 +34,26 @@ def pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
     return reading, writing
 
 
+def own_path() -> list[str]:
+    """Return this process's `sys.path`, with whole names for what is relative to its folder."""
+    return [os.path.abspath(p) if os.path.exists(p or ".") else p for p in sys.path]
+
+
 def spawn(
-    descriptors: Sequence[int], printing: int, environment: Mapping[str, str]
+    descriptors: Sequence[int],
+    printing: int,
+    environment: Mapping[str, str],
+    path: Sequence[str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a worker that gets `descriptors`, and prints to the descriptor `printing`.
 
-    Does not wait for it. Raises `OSError` when no process can be made.
+    `path` is its `sys.path`; this process's when `None`. Does not wait for it. Raises `OSError`
+    when no process can be made.
     """
-    path = json.dumps([os.path.abspath(p) if os.path.exists(p or ".") else p for p in sys.path])
+    found = json.dumps(own_path() if path is None else list(path))
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return subprocess.Popen(
-        [sys.executable, "-u", *flags, "-c", _BOOT, path, *map(str, descriptors)],
+        [sys.executable, "-u", *flags, "-c", _BOOT, found, *map(str, descriptors)],
         stdin=subprocess.DEVNULL,
         stdout=printing,
         stderr=printing,

@@ -75,7 +75,7 @@ WAYS = {returns: 0, exits: 3, fails: 1, is_interrupted: -signal.SIGINT, exits_un
 def parent(way: Any, report: str, never: str) -> None:
     """Be a parent with work in flight."""
     executor = busy_executor(never)
-    (process,) = executor._engine.crew.processes
+    (process,) = executor._engine.crew.workers.values()
     Path(report).write_text(json.dumps([time.time(), process.pid]))
     way(executor)
 

@@ -67,7 +67,6 @@ class FakeWorker:
         self.view = FakeView()
         self.how = "killed by SIGKILL"
         self._dead = threading.Event()
-        self._popen = self
 
     # As a process ---------------------------------------------------------------
 
@@ -84,6 +83,12 @@ class FakeWorker:
         return self._dead.wait(timeout)
 
     def terminate(self) -> None:
+        self.die()
+
+    def ask_to_stop(self, timeout: float) -> None:
+        raise AssertionError("the crew asks in its place among other messages")
+
+    def send_kill(self) -> None:
         self.die()
 
     def kill(self) -> bool:
@@ -166,7 +171,7 @@ def executor_of(
     finally:
         executor.shutdown(0.0)
         crew = executor._engine.crew
-        for served in (*crew.pumps, *crew.senders):
+        for served in (*crew.pumps.values(), *crew.senders.values()):
             served.thread.join(PATIENCE)
             assert not served.thread.is_alive()
         for worker in workers:

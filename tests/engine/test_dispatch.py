@@ -71,7 +71,7 @@ class PrefersTheFirst(Dispatcher):
     def _ranks_with_room(self) -> list[int]:
         if self._lockstep:
             return super()._ranks_with_room()
-        return [rank for rank, jobs in enumerate(self._at_worker) if len(jobs) < self._window][:1]
+        return [rank for rank, jobs in self._at_worker.items() if len(jobs) < self._window][:1]
 
 
 class LosesWhatWaits(Dispatcher):

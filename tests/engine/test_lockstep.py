@@ -133,13 +133,13 @@ def test_ranks_that_answer_in_time_end_nothing(monkeypatch: pytest.MonkeyPatch) 
         future = executor.submit("request")
         name = begin_all(workers)
         workers[0].computed(name, ValueError("rank 0"))
-        until(lambda: executor._engine._replies._deadlines)
-        (timer,) = executor._engine._replies._deadlines.values()
+        until(lambda: executor._engine.replies._deadlines)
+        (timer,) = executor._engine.replies._deadlines.values()
         workers[1].computed(name)
         assert isinstance(future.exception(PATIENCE), ValueError)
         timer.join(PATIENCE)
         assert not timer.is_alive(), "nothing is watched any more"
-        assert not executor._engine._replies._deadlines
+        assert not executor._engine.replies._deadlines
         assert executor.check_health()
 
 

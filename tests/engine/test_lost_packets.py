@@ -176,7 +176,7 @@ def message_damaged(message: AsyncOutput) -> AsyncOutput:
 
 def lose(executor: MultiprocExecutor, how: Callable[[AsyncOutput], AsyncOutput]) -> None:
     """Damage all that comes with a packet, on its way."""
-    (process,) = executor._engine.crew.processes
+    (process,) = executor._engine.crew.workers.values()
     receive = process.channel.receive
 
     def damaging(timeout: float | None = None) -> Any:

@@ -58,7 +58,7 @@ def output(executor: MultiprocExecutor, megabytes: int, value: float = 1.0) -> t
 
 def worker_mappings(executor: MultiprocExecutor) -> int:
     """Return how many segments the worker has mapped."""
-    (pid,) = [process.pid for process in executor._engine.crew.processes]
+    (pid,) = [process.pid for process in executor._engine.crew.workers.values()]
     return Path(f"/proc/{pid}/maps").read_text().count("/memfd:omni")
 
 
@@ -155,7 +155,7 @@ def peaks_over_idle(executor: MultiprocExecutor) -> tuple[int, int]:
     Shared pages count in both, so that no more than the leased bytes may be in either. The
     "device" of the worker is this machine's memory, too: one output of it counts besides.
     """
-    (process,) = executor._engine.crew.processes
+    (process,) = executor._engine.crew.workers.values()
     both = (process.pid, os.getpid())
     idle = [status(pid, "VmRSS") for pid in both]
     for pid in both:
@@ -189,7 +189,7 @@ def test_planted_a_copy_in_the_worker_is_seen(executor: MultiprocExecutor) -> No
 def test_planted_a_copy_in_the_consumer_is_seen(
     executor: MultiprocExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (process,) = executor._engine.crew.processes
+    (process,) = executor._engine.crew.workers.values()
     unpack = process.view.unpack
     monkeypatch.setattr(process.view, "unpack", lambda packet: unpack(packet).clone())
     worker, consumer = peaks_over_idle(executor)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("nothing_stays_behind")
 def one_worker(**options: Any) -> Iterator[tuple[MultiprocExecutor, int]]:
     name = "tests.engine.workers:Worker"
     with MultiprocExecutor(name, 1, "cpu", **{**ROOM, **options}) as executor:
-        yield executor, executor._engine.crew.processes[0].pid
+        yield executor, executor._engine.crew.workers[0].pid
 
 
 def kill_and_check(executor: MultiprocExecutor, pid: int, pending: list[Any]) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from omni_platforms.engine.child import exit_words
 from omni_platforms.engine.messages import Execute, Kind
 from omni_platforms.engine.payload import Pickled
-from omni_platforms.engine.process import WorkerProcess, exit_words, stop_all
+from omni_platforms.engine.process import WorkerProcess, stop_all
 from omni_platforms.errors import (
     ArenaFullError,
     ChannelClosedError,
