@@ -29,7 +29,8 @@ from omni_platforms.shm.memory_left import MemoryLeft
 from omni_platforms.shm.passing import Sender
 from omni_platforms.shm.segment import Segment
 from omni_platforms.simulator import Simulation
-from tests.shm.conftest import connected, mappings
+from tests.shm import conftest
+from tests.shm.conftest import connected
 
 MB = 1 << 20
 Pair = tuple[Arena, ArenaView]
@@ -51,12 +52,28 @@ def fill_with_small_segments(pair: Pair, count: int = 8) -> list[torch.Tensor]:
     return [handed_over(pair, 1, value=float(i)) for i in range(count)]
 
 
+_before: set[str] = set()
+"""What the process had mapped before the test: other tests' results may still be there."""
+
+
+@pytest.fixture(autouse=True)
+def _only_this_tests_mappings() -> Iterator[None]:
+    _before.update(conftest.mappings())
+    yield
+    _before.clear()
+
+
+def mappings() -> list[str]:
+    """Return what this test has mapped."""
+    return [line for line in conftest.mappings() if line not in _before]
+
+
 def resident() -> int:
-    """Return how many bytes of arenas this process has in its page tables; both ends count."""
+    """Return how many bytes of this test's arenas are in page tables; both ends count."""
     total, ours = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            ours = "/memfd:omni" in line
+            ours = "/memfd:omni" in line and line not in _before
         elif ours and line.startswith("Rss:"):
             total += int(line.split()[1]) << 10
     return total
