@@ -61,6 +61,7 @@ inherit the builtin that callers already catch for that kind of failure::
     |   `-- PluginNameError (ValueError)            a new plugin cannot have that name or place
     |-- JobError (RuntimeError)              requests or a folder that `run` cannot use
     |-- AuditError (RuntimeError)            an audit of host waits that cannot be had like this
+    |-- BenchError (RuntimeError)            a benchmark moved a wrong byte, or cannot run
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -321,6 +322,10 @@ class JobError(OmniError, RuntimeError):
 
 class AuditError(OmniError, RuntimeError):
     """An audit was entered, nested, ended or compared in a way that it cannot be."""
+
+
+class BenchError(OmniError, RuntimeError):
+    """A benchmark moved a wrong byte, or cannot run here; then it prints no number."""
 
 
 class DemoError(OmniError, ValueError):

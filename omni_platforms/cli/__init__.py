@@ -36,6 +36,11 @@ _COMMANDS = (
         "omni_platforms.cli.conform:conform",
         "Run the conformance suite over one platform.",
     ),
+    LazyCommand(
+        "bench",
+        "omni_platforms.cli.bench:bench",
+        "Measure what handing outputs over costs here.",
+    ),
     LazyCommand("diff", "omni_platforms.cli.diff:diff", "Compare two conformance reports."),
     LazyCommand("new", "omni_platforms.cli.new:new", "Write the package of a new plugin."),
 )

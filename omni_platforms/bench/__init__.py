@@ -1,0 +1,12 @@
+"""Benchmarks behind `omni-platforms bench` (docs/benchmarks.md).
+
+A benchmark is a module with `NAME` and `run(bench) -> list[Row]`. The table names
+them without importing any, so that help stays light.
+"""
+
+from __future__ import annotations
+
+BENCHMARKS = {
+    "submit": "omni_platforms.bench.submit",
+}
+"""Every benchmark's module, by the name that the command line knows, in the order of a run."""
