@@ -8,5 +8,6 @@ from __future__ import annotations
 
 BENCHMARKS = {
     "submit": "omni_platforms.bench.submit",
+    "handoff": "omni_platforms.bench.handoff",
 }
 """Every benchmark's module, by the name that the command line knows, in the order of a run."""

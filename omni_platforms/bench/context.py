@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -40,8 +40,8 @@ class Bench:
         return self.device.type != "cpu" and not is_simulated(self.platform)
 
     def targets(self, targets: dict[str, Target]) -> dict[str, Target]:
-        """Return the targets where they apply, and none elsewhere."""
-        return targets if self.aims else {}
+        """Return the targets as they are where they apply, and elsewhere unclaimed."""
+        return {way: replace(target, claimed=self.aims) for way, target in targets.items()}
 
     def warn(self, message: str) -> None:
         """Add a warning to the result, once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform as host
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import psutil
 import torch
 
 from omni_platforms import __version__, settings
+from omni_platforms.errors import SimulatorStateError
 from omni_platforms.platform.interface import OmniPlatform
 
 BUSY_SHARE = 0.25
@@ -47,7 +49,20 @@ def versions() -> dict[str, str]:
 
 def is_simulated(platform: OmniPlatform) -> bool:
     """Whether `platform` runs on a simulated device in this process."""
-    return settings.read("OMNI_SIMULATE") in {platform.name, platform.device_type}
+    names = {platform.name, platform.device_type}
+    return settings.read("OMNI_SIMULATE") in names or _simulated_here() in names
+
+
+def _simulated_here() -> str | None:
+    """Return the device that `simulate()` was called for in this process, if it was."""
+    simulation = sys.modules.get("omni_platforms.simulator.simulation")
+    if simulation is None:
+        return None
+    try:
+        name: str = simulation.installed().name
+    except SimulatorStateError:
+        return None
+    return name
 
 
 def usable_cores() -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _PARTS = {"date": str, "machine": dict, "versions": dict, "rows": list, "counts": list}
+_FILE_WIDTH = 160
 _VERDICT = {True: "met", False: "MISSED", None: ""}
 
 
@@ -65,6 +66,8 @@ def print_report(document: dict[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:  # a file has room
+        console.width = _FILE_WIDTH
     for line in headline(document):
         console.print(line)
     for title, rows in by_case(document["rows"]):
@@ -163,7 +166,7 @@ def _aligned(headings: Sequence[str], lines: Sequence[Sequence[str]], right: int
         table.add_column(
             headings[column],
             justify="right" if number else "left",
-            no_wrap=headings[column] != "note",
+            no_wrap=number,
         )
     for line in lines:
         table.add_row(*(line[column] for column in used))

@@ -14,11 +14,15 @@ TargetOf = Literal["", "ratio at most", "ratio at least", "seconds at most"]
 
 @dataclass(frozen=True)
 class Target:
-    """What a way should reach: `value` bounds what `of` names. `base` is the ratio's own base."""
+    """What a way should reach: `value` bounds what `of` names. `base` is the ratio's own base.
+
+    One that is not `claimed` decides the base only.
+    """
 
     value: float
     of: TargetOf
     base: str | None = None
+    claimed: bool = True
 
     def met_by(self, seconds: float, ratio: float | None) -> bool:
         """Whether a row with these figures meets it. Raises `ValueError` without a ratio."""
@@ -130,6 +134,7 @@ def _row(
     own = samples[way]
     ratios = None if base is None else own.ratios_to(samples[base])
     ratio = None if ratios is None else ratios.median
+    aim = target if target is not None and target.claimed else None
     return Row(
         benchmark=benchmark,
         case=dict(case),
@@ -140,10 +145,10 @@ def _row(
         rounds=len(own.times),
         base=base,
         ratio=ratio,
-        target=None if target is None else target.value,
-        met=None if target is None else target.met_by(own.median, ratio),
+        target=None if aim is None else aim.value,
+        met=None if aim is None else aim.met_by(own.median, ratio),
         note=note,
         ratio_low=None if ratios is None else ratios.low,
         ratio_high=None if ratios is None else ratios.high,
-        target_of="" if target is None else target.of,
+        target_of="" if aim is None else aim.of,
     )
