@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from omni_platforms.bench.check import Pattern, stamp
 from omni_platforms.bench.common_path import CommonPath, Copy, blocking_copy
 from omni_platforms.bench.context import Bench
-from omni_platforms.bench.measure import interleaved
+from omni_platforms.bench.measure import interleaved_figures
 from omni_platforms.bench.rows import Row, Target, rows_from
 from omni_platforms.bench.samples import Samples
 from omni_platforms.outputs import AsyncOutputExecutor
@@ -25,49 +25,54 @@ _CALLS = 200
 _QUICK_CALLS = 50
 _KERNELS = 10
 
-Summary = Callable[[list[float]], float]
+_ONE, _EACH = Target(15e-6, "seconds at most"), Target(3e-6, "seconds at most")
+_FURTHER = "submit, each further leaf"
+_BLOCKING = "blocking .cpu(), 1 leaf"
 
 
 def call_rows(bench: Bench) -> list[Row]:
     """Return what one call costs, in a tight loop and between kernels."""
+    rows: list[Row] = []
     with AsyncOutputExecutor(bench.platform, bench.device) as outputs:
         calls = Calls(bench, outputs)
-        rows: list[Row] = []
         for part, kernels in (
             ("calls in a tight loop", 0),
             ("calls between ten kernels", _KERNELS),
         ):
-            for word, summary in (("median call", statistics.median), ("mean", statistics.mean)):
-                bench.progress(f"submit: {part}, {word}")
-                rows += _rows(bench, calls, f"{part}, {word}", kernels, summary)
+            bench.progress(f"submit: {part}")
+            figures = interleaved_figures(_ways(calls, kernels), bench.rounds)
+            for word, found in figures.items():
+                rows += _rows(bench, f"{part}, {word}", found)
     return rows
 
 
-def _rows(bench: Bench, calls: Calls, part: str, kernels: int, summary: Summary) -> list[Row]:
-    ways: dict[str, Callable[[], float]] = {
-        "blocking .cpu(), 1 leaf": lambda: summary(calls.of_blocking(1, kernels)),
-        "common async path, 1 leaf": lambda: summary(calls.of_common(1, kernels)),
+def _ways(calls: Calls, kernels: int) -> dict[str, Callable[[], Mapping[str, float]]]:
+    ways = {
+        _BLOCKING: lambda: _summary(calls.of_blocking(1, kernels)),
+        "common async path, 1 leaf": lambda: _summary(calls.of_common(1, kernels)),
     }
     for count in LEAVES:
-        ways[_way(count)] = _submitting(calls, count, kernels, summary)
-    found = interleaved(ways, bench.rounds)
+        ways[_way(count)] = _submitting(calls, count, kernels)
+    return ways
+
+
+def _submitting(calls: Calls, leaves: int, kernels: int) -> Callable[[], Mapping[str, float]]:
+    return lambda: _summary(calls.of_submit(leaves, kernels))
+
+
+def _summary(times: list[float]) -> Mapping[str, float]:
+    return {"median call": statistics.median(times), "mean": statistics.mean(times)}
+
+
+def _rows(bench: Bench, part: str, found: dict[str, Samples]) -> list[Row]:
     few, many = found[_way(LEAVES[0])].times, found[_way(LEAVES[-1])].times
     more = LEAVES[-1] - LEAVES[0]
     further = Samples(tuple((b - a) / more for a, b in zip(few, many, strict=True)))
     of = partial(rows_from, benchmark=NAME, case={"part": part, "leaf_bytes": LEAF_BYTES})
-    one, each = Target(15e-6, "seconds at most"), Target(3e-6, "seconds at most")
     return [
-        *of(found, base="blocking .cpu(), 1 leaf", targets=bench.targets({_way(1): one})),
-        *of(
-            {"submit, each further leaf": further},
-            base=None,
-            targets=bench.targets({"submit, each further leaf": each}),
-        ),
+        *of(found, base=_BLOCKING, targets=bench.targets({_way(1): _ONE})),
+        *of({_FURTHER: further}, base=None, targets=bench.targets({_FURTHER: _EACH})),
     ]
-
-
-def _submitting(calls: Calls, leaves: int, kernels: int, summary: Summary) -> Callable[[], float]:
-    return lambda: summary(calls.of_submit(leaves, kernels))
 
 
 def _way(leaves: int) -> str:
