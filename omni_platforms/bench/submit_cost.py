@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -21,9 +22,11 @@ from omni_platforms.outputs import AsyncOutputExecutor
 NAME = "submit"
 LEAF_BYTES = 2048
 LEAVES = (1, 2, 4, 8)
-_CALLS = 200
+_CALLS = 400
 _QUICK_CALLS = 50
 _KERNELS = 10
+
+Output = Tensor | list[Tensor]
 
 _ONE, _EACH = Target(15e-6, "seconds at most"), Target(3e-6, "seconds at most")
 _FURTHER = "submit, each further leaf"
@@ -33,8 +36,8 @@ _BLOCKING = "blocking .cpu(), 1 leaf"
 def call_rows(bench: Bench) -> list[Row]:
     """Return what one call costs, in a tight loop and between kernels."""
     rows: list[Row] = []
-    with AsyncOutputExecutor(bench.platform, bench.device) as outputs:
-        calls = Calls(bench, outputs)
+    with ExitStack() as stack:
+        calls = Calls(bench, stack)
         for part, kernels in (
             ("calls in a tight loop", 0),
             ("calls between ten kernels", _KERNELS),
@@ -80,10 +83,18 @@ def _way(leaves: int) -> str:
 
 
 class Calls:
-    """Times calls one by one; each batch of calls is checked when it is over."""
+    """Times calls one by one; each batch of calls is checked when it is over.
 
-    def __init__(self, bench: Bench, outputs: AsyncOutputExecutor) -> None:
-        self._bench, self._outputs = bench, outputs
+    An output of one leaf is a tensor, others are lists. Each number of leaves has an executor
+    of its own, since an executor learns how it is used.
+    """
+
+    def __init__(self, bench: Bench, stack: ExitStack) -> None:
+        self._bench = bench
+        self._executors = {
+            leaves: stack.enter_context(AsyncOutputExecutor(bench.platform, bench.device))
+            for leaves in LEAVES
+        }
         self._common = CommonPath(bench.platform, bench.device)
         self._pattern = Pattern(LEAF_BYTES)
         self._base = self._pattern.base_on(bench.device)
@@ -92,9 +103,10 @@ class Calls:
         self._seed = 0
 
     def of_submit(self, leaves: int, kernels: int) -> list[float]:
-        """Return the seconds of each `submit` of a list of `leaves` tensors."""
-        times, futures = self._timed(leaves, kernels, self._outputs.submit)
-        self._outputs.drain(60.0)
+        """Return the seconds of each `submit` of an output of `leaves` tensors."""
+        executor = self._executors[leaves]
+        times, futures = self._timed(leaves, kernels, executor.submit)
+        executor.drain(60.0)
         self._check("submit", [future.result(60.0) for future in futures])
         return times
 
@@ -111,7 +123,7 @@ class Calls:
         return times
 
     def _timed(
-        self, leaves: int, kernels: int, call: Callable[[list[Tensor]], Any]
+        self, leaves: int, kernels: int, call: Callable[[Output], Any]
     ) -> tuple[list[float], list[Any]]:
         made = [self._output(leaves) for _ in range(self._count)]
         self._bench.platform.synchronize(self._bench.device)
@@ -125,20 +137,25 @@ class Calls:
             results.append(result)
         return times, results
 
-    def _output(self, leaves: int) -> list[Tensor]:
+    def _output(self, leaves: int) -> Output:
         self._seed += 1
-        return [stamp(self._base, self._seed + leaf) for leaf in range(leaves)]
+        made = [stamp(self._base, self._seed + leaf) for leaf in range(leaves)]
+        return made[0] if leaves == 1 else made
 
-    def _start_all(self, output: list[Tensor]) -> list[Copy]:
-        return [self._common.start(leaf) for leaf in output]
+    def _start_all(self, output: Output) -> list[Copy]:
+        return [self._common.start(leaf) for leaf in _leaves(output)]
 
-    def _check(self, what: str, values: list[list[Tensor]]) -> None:
+    def _check(self, what: str, values: list[Output]) -> None:
         """Compare each output with what was made last: output by output, leaf by leaf."""
         first = self._seed - len(values) + 1
-        for number, leaves in enumerate(values):
-            for leaf, value in enumerate(leaves):
+        for number, output in enumerate(values):
+            for leaf, value in enumerate(_leaves(output)):
                 self._pattern.check(value, first + number + leaf, what)
 
 
-def _copy_all(output: list[Tensor]) -> list[Tensor]:
-    return [blocking_copy(leaf) for leaf in output]
+def _leaves(output: Output) -> list[Tensor]:
+    return [output] if isinstance(output, Tensor) else output
+
+
+def _copy_all(output: Output) -> list[Tensor]:
+    return [blocking_copy(leaf) for leaf in _leaves(output)]
