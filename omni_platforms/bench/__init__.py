@@ -9,5 +9,7 @@ from __future__ import annotations
 BENCHMARKS = {
     "submit": "omni_platforms.bench.submit",
     "handoff": "omni_platforms.bench.handoff",
+    "pipeline": "omni_platforms.bench.pipeline",
+    "tokens": "omni_platforms.bench.tokens",
 }
 """Every benchmark's module, by the name that the command line knows, in the order of a run."""

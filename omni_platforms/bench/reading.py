@@ -1,0 +1,64 @@
+"""What consumes outputs: it reads every page inside the clock, and all bytes outside."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from omni_platforms.bench.check import Pattern, stamp_of
+from omni_platforms.bench.forwards import Request
+from omni_platforms.errors import BenchError
+
+PAGE_WORDS = 1024
+"""How many int32 a page of 4096 bytes holds."""
+
+
+class Reader:
+    """Reads outputs on the host, and keeps the last one for a whole check. One thread at a time."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._last: tuple[torch.Tensor, Request] | None = None
+
+    def read(self, output: torch.Tensor, request: Request) -> None:
+        """Read one number of every page, and the last of all; part of what is timed.
+
+        Raises `BenchError` where one is not what the request's forward wrote.
+        """
+        found = output.reshape(-1).numpy()
+        pages, last = _expected(request.output_bytes)
+        stamp = stamp_of(request.number)
+        if found.nbytes != request.output_bytes or found[-1] ^ stamp != last:
+            raise self._wrong(request)
+        if ((found[::PAGE_WORDS] ^ stamp) != pages.numpy()).any():
+            raise self._wrong(request)
+        self._last = (output, request)
+
+    def check_last(self) -> None:
+        """Compare every byte of the output that was read last, and let it go. Outside of clocks.
+
+        Raises `BenchError` for a wrong byte, and where nothing was read.
+        """
+        if self._last is None:
+            raise BenchError(f"{self._what}: no output arrived; no figure of this run counts")
+        (output, request), self._last = self._last, None
+        _pattern(request.output_bytes).check(output, request.number, self._what)
+
+    def _wrong(self, request: Request) -> BenchError:
+        return BenchError(
+            f"{self._what}: output {request.number} of {request.output_bytes} bytes holds other "
+            "bytes than its forward wrote; no figure of this run can be believed: run "
+            "omni-platforms doctor"
+        )
+
+
+@lru_cache(maxsize=1)  # one is as large as an output
+def _pattern(nbytes: int) -> Pattern:
+    return Pattern(nbytes)
+
+
+@lru_cache(maxsize=8)
+def _expected(nbytes: int) -> tuple[torch.Tensor, int]:
+    words = _pattern(nbytes).base_on(torch.device("cpu"))
+    return words[::PAGE_WORDS].clone(), int(words[-1])
