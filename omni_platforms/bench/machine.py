@@ -90,3 +90,10 @@ def load_warning(facts: dict[str, Any]) -> str | None:
         f"the machine was busy at the start (load {facts['load']:.1f} on {facts['cores']} cores): "
         "end what else runs on it, and measure again"
     )
+
+
+def simulated_warning(facts: dict[str, Any]) -> str | None:
+    """Return what to say about a device that is a simulated one."""
+    if not facts["simulated"]:
+        return None
+    return "the device is a simulated one: its times say nothing about any hardware"

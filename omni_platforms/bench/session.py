@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from omni_platforms.bench import BENCHMARKS
 from omni_platforms.bench.context import Bench
-from omni_platforms.bench.machine import load_warning, machine, versions
+from omni_platforms.bench.machine import load_warning, machine, simulated_warning, versions
 from omni_platforms.bench.report import SCHEMA_VERSION, noise_warnings
 from omni_platforms.bench.rows import Row
 
@@ -40,11 +40,8 @@ def run_benchmarks(names: Sequence[str], bench: Bench) -> dict[str, Any]:
     """
     facts = machine(bench.platform, bench.device)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    busy = load_warning(facts)
-    if busy is not None:
-        bench.warn(busy)
-    if facts["simulated"]:
-        bench.warn("the device is a simulated one: its times say nothing about any hardware")
+    for warning in filter(None, (load_warning(facts), simulated_warning(facts))):
+        bench.warn(warning)
     rows = [row for name in names for row in load(name).run(bench)]
     for warning in noise_warnings(rows):
         bench.warn(warning)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from omni_platforms.bench import BENCHMARKS
-from omni_platforms.cli.output import json_channel, json_option, note
+from omni_platforms.cli.output import WriteJson, json_channel, json_option, note
+
+if TYPE_CHECKING:
+    from omni_platforms.bench.context import Bench
 
 _ALL = "all"
 _OVER_BUDGET = 3
@@ -34,6 +37,23 @@ _OVER_BUDGET = 3
     metavar="RESULT.json",
     help="Measure nothing: show a result that --json printed.",
 )
+@click.option(
+    "--recommend",
+    is_flag=True,
+    help="Measure this machine for some seconds and say which settings to use.",
+)
+@click.option(
+    "--forward-ms",
+    type=click.FloatRange(0, min_open=True),
+    metavar="MS",
+    help="With --recommend: how long your forward takes.",
+)
+@click.option(
+    "--output-bytes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --recommend: how large an output is.",
+)
 @json_option
 @click.pass_context
 def bench(
@@ -43,6 +63,9 @@ def bench(
     quick: bool,
     strict: bool,
     saved: Path | None,
+    recommend: bool,
+    forward_ms: float | None,
+    output_bytes: int | None,
     as_json: bool,
 ) -> None:
     """Measure what handing outputs over costs here.
@@ -52,7 +75,15 @@ def bench(
     moved a wrong byte prints no number. docs/benchmarks.md says what each row means.
     The exit status is 1 when a byte was wrong, and 0 when a target was missed, but for --strict.
     """
+    if recommend and (names or saved is not None):
+        raise click.UsageError("--recommend measures by itself; it takes no NAME and no --from")
+    if not recommend and (forward_ms, output_bytes) != (None, None):
+        raise click.UsageError("--forward-ms and --output-bytes describe a workload to --recommend")
     with json_channel(as_json) as write_json:
+        if recommend:
+            show = write_json if as_json else None
+            _recommend(rounds, quick, forward_ms, output_bytes, show)
+            return
         from omni_platforms.bench.report import missed, print_report, read_result
 
         if saved is None:
@@ -72,18 +103,41 @@ def bench(
         ctx.exit(_OVER_BUDGET)
 
 
+def _recommend(
+    rounds: int | None,
+    quick: bool,
+    forward_ms: float | None,
+    output_bytes: int | None,
+    show: WriteJson | None,
+) -> None:
+    from omni_platforms.bench.recommend import lines, recommend
+
+    forward_s = None if forward_ms is None else forward_ms / 1e3
+    document = recommend(_run(rounds, quick), forward_s, output_bytes)
+    if show is not None:
+        show(document)
+        return
+    for line in lines(document):
+        click.echo(line)
+
+
 def _measure(names: Sequence[str], rounds: int | None, quick: bool) -> dict[str, Any]:
+    from omni_platforms.bench.session import run_benchmarks
+
+    chosen = list(dict.fromkeys(BENCHMARKS if _ALL in names or not names else names))
+    return run_benchmarks(chosen, _run(rounds, quick))
+
+
+def _run(rounds: int | None, quick: bool) -> Bench:
     from omni_platforms import current_platform
     from omni_platforms.bench.context import Bench
-    from omni_platforms.bench.session import QUICK_ROUNDS, ROUNDS, run_benchmarks
+    from omni_platforms.bench.session import QUICK_ROUNDS, ROUNDS
 
     platform = current_platform()
-    chosen = list(dict.fromkeys(BENCHMARKS if _ALL in names or not names else names))
-    run = Bench(
+    return Bench(
         platform,
         platform.resolve_device(),
         rounds or (QUICK_ROUNDS if quick else ROUNDS),
         quick,
         progress=note,
     )
-    return run_benchmarks(chosen, run)
