@@ -11,18 +11,18 @@ import multiprocessing
 import queue
 import threading
 from multiprocessing.connection import Connection
-from multiprocessing.shared_memory import SharedMemory
 from types import TracebackType
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from omni_platforms.bench.common_path import CommonPath, Copy
 from omni_platforms.bench.forwards import Forward, Request
+from omni_platforms.bench.segments import from_segment, to_fresh_segment
 from omni_platforms.errors import BenchError
 from omni_platforms.platform.selection import current_platform
 
+_ANSWER_S = 120.0
 _END_S = 10.0
 
 
@@ -58,18 +58,14 @@ class CommonWorker:
         Raises `BenchError` when the worker has failed.
         """
         ready = self._receive()
-        segment = SharedMemory(name=ready.segment)
-        try:
-            shared = np.ndarray((ready.nbytes // 4,), np.int32, segment.buf)
-            private = torch.from_numpy(shared.copy())
-            del shared
-        finally:
-            segment.close()
-            segment.unlink()
-        return private
+        return from_segment(ready.segment, ready.nbytes)
 
     def _receive(self) -> Ready:
         try:
+            if not self._channel.poll(_ANSWER_S):
+                raise BenchError(
+                    f"the worker of the common async path has not answered for {_ANSWER_S:.0f} s"
+                )
             answer: Ready | BaseException = self._channel.recv()
         except EOFError:
             raise BenchError(
@@ -127,10 +123,5 @@ def _send_outputs(outputs: queue.SimpleQueue[Copy | None], channel: Connection) 
 
 
 def _packed(copy: Copy) -> Ready:
-    host = copy.wait().numpy()
-    segment = SharedMemory(create=True, size=host.nbytes)
-    shared = np.ndarray(host.shape, host.dtype, segment.buf)
-    np.copyto(shared, host)
-    del shared
-    segment.close()
-    return Ready(segment.name, host.nbytes)
+    host = copy.wait()
+    return Ready(to_fresh_segment(host), host.nbytes)

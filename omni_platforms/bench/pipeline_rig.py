@@ -36,6 +36,8 @@ from omni_platforms.bench.pipeline_ways import (
     Way,
 )
 from omni_platforms.bench.pipeline_worker import forwards_alone
+from omni_platforms.bench.segments import room_for_segments
+from omni_platforms.bench.units import bytes_text
 from omni_platforms.engine import MultiprocExecutor
 from omni_platforms.outputs import AsyncOutputExecutor
 
@@ -54,6 +56,7 @@ class Rig:
         self._forward = Forward(bench.platform, bench.device)
         self._works: dict[tuple[str, float], Work] = {}
         self._size = 0
+        self._segments = room_for_queue(bench, largest_output)
         self._undo = ExitStack()
         with ExitStack() as undo:
             enter = undo.enter_context
@@ -98,6 +101,8 @@ class Rig:
                 f"pipeline, {name}", way, self.requests(cell, count + 1), in_flight
             )
 
+        if not self._segments:
+            del ways[COMMON]
         measured = {name: timed(name) for name in ways}
         if in_flight == 1:
             return {ALONE: lambda: self._alone(cell, 1), **measured}
@@ -148,6 +153,18 @@ class Rig:
             self._size = nbytes
             self._forward.forget()
             self.engine.collective_rpc("forget", _RPC_S)
+
+
+def room_for_queue(bench: Bench, largest_output: int) -> bool:
+    """Whether the common path may be measured: what writes beyond /dev/shm is killed."""
+    free = room_for_segments()
+    if free is None or free > (QUEUE + 1) * largest_output:
+        return True
+    bench.warn(
+        f"pipeline: the common async path was left out: /dev/shm has {bytes_text(free)}. Give the "
+        "container more (--shm-size)"
+    )
+    return False
 
 
 def engine(bench: Bench, devices: Sequence[int], largest_output: int) -> MultiprocExecutor:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from omni_platforms.bench import pipeline
+from omni_platforms.bench import pipeline, pipeline_rig
 from omni_platforms.bench import pipeline_grid as grid
 from omni_platforms.bench.common_worker import CommonWorker
 from omni_platforms.bench.context import Bench
@@ -166,3 +166,13 @@ def test_every_cell_has_a_row_for_every_way(monkeypatch: pytest.MonkeyPatch) -> 
     assert {row.rounds for row in rows} == {1}
     assert all(row.seconds > 0 for row in rows)
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(("free", "measured"), [(None, True), (9001, True), (9000, False)])
+def test_the_common_path_is_left_out_where_its_segments_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, measured: bool
+) -> None:
+    monkeypatch.setattr(pipeline_rig, "room_for_segments", lambda: free)
+    bench = Bench(CpuPlatform(), HERE, rounds=1)
+    assert pipeline_rig.room_for_queue(bench, 1000) == measured
+    assert len(bench.warnings) == (not measured)
