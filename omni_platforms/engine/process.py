@@ -156,6 +156,7 @@ def receive_started(worker: Starting, deadline: float, limit: float) -> Started:
         raise start_error(worker, f"said {type(message).__name__} before it was up")
     if message.error is not None:
         original = message.error.restore()
+        worker.wait_exit(_KILL_GRACE_S)  # it ends now, and what it printed is all there
         raise start_error(worker, f"failed to start: {original}") from original
     return message
 

@@ -107,9 +107,15 @@ class Blocks:
             self._end_leases(numbers)
 
     def take_back_all_of(self, name: str) -> None:
-        """End the leases under a name. It looks at every one: for what is rare."""
+        """End the leases under a name. It looks at every one: for what is rare.
+
+        Their segments are announced again: perhaps it was these that the consumer could not have.
+        """
         with self._lock:
-            self._end_leases([held.number for held in self._lent.values() if held.name == name])
+            theirs = [held for held in self._lent.values() if held.name == name]
+            self._end_leases([held.number for held in theirs])
+            for number in {held.block.segment for held in theirs}:
+                self._segments.announce_again(number)
 
     def connect(self, channel: Channel) -> None:
         """Send the consumer's end of the return pipe and all segments."""

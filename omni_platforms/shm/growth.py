@@ -167,6 +167,12 @@ class Segments:
             raise
         self._sender = sender
 
+    def announce_again(self, number: int) -> None:
+        """Send a segment's descriptor again: the system may have refused it to the consumer."""
+        if self._sender is not None and not self._sender.would_block():
+            with contextlib.suppress(ArenaClosedError):
+                self._tell(Notice(number, [self.all[number].segment.descriptor]))
+
     def _first_notices(self, return_end: int) -> Iterator[Notice]:
         """Yield what a consumer is told first: most often all of it is one message."""
         first, descriptors = next(iter(self.all), 0), [return_end]

@@ -104,8 +104,11 @@ class MappedSegments:
             if descriptor is not None:
                 os.close(descriptor)
         for number, descriptor in enumerate(notice.descriptors, notice.first):
-            self._descriptors[number] = descriptor
-            self._next = number + 1
+            if number in self._mapped or number in self._descriptors:  # it was announced again
+                os.close(descriptor)
+            else:
+                self._descriptors[number] = descriptor
+            self._next = max(self._next, number + 1)
 
     def _map(self, number: int) -> None:
         try:

@@ -171,7 +171,10 @@ def _remedy(code: int | None) -> str:
         soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         return f"Raise the limit on the size of a file (ulimit -f, now {soft} bytes)."
     if code == errno.ENOSPC:
-        return "The machine has no memory for it: free some, or use a smaller arena."
+        return (
+            "The machine (for named memory: /dev/shm) has no room for it: free some, or use a "
+            "smaller arena."
+        )
     if code == errno.ENOMEM:
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         return f"Raise the limit on address space (ulimit -v, now {soft} bytes), or free memory."

@@ -129,8 +129,10 @@ def test_previews_of_a_slow_consumer_are_skipped(
     def slow(preview: Any) -> None:
         assert preview.value.eq(preview.step).all()
         seen.append(preview.step)
-        for step in range(1, 9):  # the worker runs to its end while we are busy with the first
+        for step in range(1, 9):
             Path(f"{tmp_path}/{step}").touch()
+        # The worker runs to its end while we are busy with the first.
+        until(lambda: not executor._ask.board.previews)
 
     done = executor.execute_stepwise({"steps": 8, "between": f"{tmp_path}/"}, slow)
     assert seen[0] == 1

@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from omni_platforms.engine.worker import output_thread
 from omni_platforms.engine.worker import snapshots as snapshots_module
 from omni_platforms.errors import DeviceLostError
 from omni_platforms.platform.selection import current_platform
-from omni_platforms.shm import Packing, closing
+from omni_platforms.shm import Packing, closing, segment
 
 MB = 1 << 20
 
@@ -50,6 +51,11 @@ class Worker:
         if self.copies is not None:
             self.copies = output.clone()  # the second copy that a test plants
         return output
+
+    def do_expanded(self, argument: Any) -> torch.Tensor:
+        """Return an output that takes no memory before it is handed over."""
+        value, elements = argument
+        return torch.tensor([float(value)]).expand(elements)
 
     def do_fail(self, argument: Any) -> Any:
         output = self.do_fill((1, 100_000))
@@ -127,6 +133,17 @@ class Worker:
         """Let the system refuse larger segments to this process; 0: no more."""
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes or hard, hard))
+
+    def limit(self, name: str, most: int) -> None:
+        """Set a limit of this process; -1: no more than what it has now; 0: none."""
+        kind = getattr(resource, name)
+        _, hard = resource.getrlimit(kind)
+        if name == "RLIMIT_AS" and most < 0:
+            most = psutil.Process().memory_info().vms + 4 * MB
+        elif most < 0:  # of open files
+            most = os.dup(0)
+            os.close(most)
+        resource.setrlimit(kind, (most or hard, hard))
 
     def make_copies(self, really: bool) -> None:
         """Make a second copy of each output from now on, and keep the last; or no more."""
@@ -273,6 +290,30 @@ class SingleWorker:
         if request == "bad":
             raise ValueError("this member only")
         return {"request": request, "world_size": self.world_size}
+
+
+class WithoutMemfd(Worker):
+    """Runs where shared memory has names: the arena is made after this object."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        super().__init__(rank, device, config)
+        del os.memfd_create
+
+
+class Lazy(WithoutMemfd):
+    """Uses pages that were not allocated before, which is the planted bug."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        super().__init__(rank, device, config)
+        segment._allocate = segment._touch = lambda *_: None  # type: ignore[assignment]
+
+
+class Unasked(Worker):
+    """Allocates without asking what the control group has left, which is the planted bug."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        super().__init__(rank, device, config)
+        segment._check_memory_left = lambda size: None  # type: ignore[assignment]
 
 
 class Deaf(Worker):

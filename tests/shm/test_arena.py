@@ -203,6 +203,41 @@ def test_a_consumer_without_descriptors_left_is_a_typed_error() -> None:
             ArenaView.connect(theirs)
 
 
+def _refused_a_descriptor(arena: Arena, view: ArenaView, spare: int) -> None:
+    """Grow under an output while this process may open no more than `spare` files."""
+    packet = arena.start(torch.full((MB // 2,), 5.0), name="large").wait()
+    lowest = os.dup(0)
+    os.close(lowest)
+    with (
+        limit(resource.RLIMIT_NOFILE, lowest + spare),
+        pytest.raises(SegmentRefusedError, match="ulimit -n") as caught,
+    ):
+        view.unpack(packet)
+    assert caught.value.untouched
+    small = view.unpack(arena.pack(torch.ones(9000)))
+    assert small.sum() == 9000, "what is in other segments arrives"
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_consumer_that_had_no_descriptor_left_gets_the_segment_later(spare: int) -> None:
+    """It can be received, but not mapped, with one to spare."""
+    with connected() as (arena, view):
+        _refused_a_descriptor(arena, view, spare)
+        arena.discard_all_of("large")
+        arena.discard_all_of("never was")
+        for value in (6.0, 7.0):
+            assert view.unpack(arena.pack(torch.full((MB // 2,), value))).eq(value).all()
+        assert arena.stats().segments == 2, "in the same segment"
+
+
+def test_planted_a_segment_that_is_not_announced_again_is_lost() -> None:
+    with mock.patch.object(growth.Segments, "announce_again"), connected() as (arena, view):
+        _refused_a_descriptor(arena, view, spare=0)
+        arena.discard_all_of("large")
+        with pytest.raises(SegmentRefusedError):
+            view.unpack(arena.pack(torch.full((MB // 2,), 6.0)))
+
+
 EXITS = {
     "results in globals, nothing closed": "",
     "results in a cycle": "import gc; gc.disable(); c = [result]; c.append(c); del result, c",
