@@ -24,7 +24,8 @@ _BASE = {"_lazy", "errors", "settings"}
 _PLATFORM = _BASE | {"platform"}
 _OUTPUTS = _PLATFORM | {"outputs", "shm"}
 _ENGINE = _OUTPUTS | {"engine"}
-_TOP = _ENGINE | {"simulator", "audit"}
+_OBSERVE = _ENGINE | {"observe"}
+_TOP = _OBSERVE | {"simulator", "audit"}
 
 # What each part of the core may import besides itself. The package's own file
 # only names things for lazy look-up and for type checkers.
@@ -40,7 +41,8 @@ LAYERS: dict[str, set[str]] = {
     "engine": _OUTPUTS,
     "simulator": _PLATFORM,
     "audit": _PLATFORM,
-    "jobs": _ENGINE,
+    "observe": _ENGINE,
+    "jobs": _OBSERVE,
     "demo": _TOP,
     "bench": _TOP,
     "conformance": _TOP,
