@@ -10,7 +10,7 @@ SIMULATED := npu xpu musa sim
 HARDWARE := cuda rocm npu xpu musa
 CONFORM := $(BIN)/omni-platforms conform
 
-.PHONY: demo test test-slow check clean conform conform-cpu example
+.PHONY: demo test test-slow check clean conform conform-cpu example docs support
 .PHONY: $(SIMULATED:%=conform-%) $(HARDWARE:%=hardware-%)
 
 demo: $(READY)
@@ -45,6 +45,15 @@ example: $(READY)
 		&& "$$folder/venv/bin/python" -m pip install --quiet --no-compile --constraint constraints.txt \
 			"$$(echo build/example/omni_platforms-*.whl)[conformance]" build/example/omni_platforms_acme-*.whl \
 		&& (cd "$$folder" && venv/bin/omni-platforms conform acme --simulate --report $(CURDIR)/reports/acme)
+
+# The pages and the reference, in build/docs. A warning is an error.
+docs: $(READY)
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+	@echo "build/docs/index.html"
+
+# The tables of docs/support.md and README.md, from a new run of the conformance suite.
+support: conform
+	$(BIN)/python tools/support_matrix.py reports/*/conformance.json docs/conformance/*-*.json
 
 check: $(READY)
 	$(BIN)/ruff check .

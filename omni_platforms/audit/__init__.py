@@ -1,4 +1,4 @@
-"""The audit of host synchronizations: which lines make the host wait for the device.
+"""The audit of host synchronizations: which lines make the host wait for the device::
 
     from omni_platforms import audit
 
