@@ -1,5 +1,7 @@
 """How Sphinx makes the pages: `make docs`."""
 
+from html import escape
+
 from omni_platforms import __version__
 from omni_platforms.settings import SETTINGS
 
@@ -30,7 +32,7 @@ napoleon_numpy_docstring = False
 def _settings_table():
     """Every environment variable as a table, from where the code reads them."""
     rows = [
-        f"| `{each.name}` | {each.kind} | {each.default!r} | {each.meaning} |"
+        f"| `{each.name}` | {each.kind} | {each.default!r} | {escape(each.meaning)} |"
         for each in SETTINGS.values()
     ]
     return "\n".join(["| variable | kind | default | meaning |", "|---|---|---|---|", *rows])
