@@ -4,8 +4,9 @@
     python tools/support_matrix.py reports/*/conformance.json   # take these reports in first
 
 What is kept is `docs/conformance/summary.json`: of each platform's report what the tables need.
-A report from hardware is kept rather than one from a simulated device. The tables stand between
-two comments in `docs/support.md` and `README.md`; nothing else there is touched.
+A report from hardware is kept rather than one from a simulated device, then one of more devices,
+then the later one. The tables stand between two comments in `docs/support.md` and `README.md`;
+nothing else there is touched.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ def summarize(report: Summary) -> Summary:
         if outcome == "skipped":
             outcome = _kind_of_skip(row["reason"])
         files.setdefault(row["id"].partition("::")[0], Counter())[outcome] += 1
-    names = ("platform", "mode", "device", "suite_version", "tier_certified")
+    names = ("platform", "mode", "device", "device_count", "suite_version", "tier_certified")
     return {
         **{name: report[name] for name in names},
         "torch": report["versions"]["torch"],
-        "date": report["started"][:10],
+        "started": report["started"],
         "outcomes": {file: dict(sorted(counts.items())) for file, counts in sorted(files.items())},
     }
 
@@ -100,7 +101,10 @@ def platforms(kept: dict[str, Summary]) -> str:
             rows.append([f"`{name}`", "-", "not run"])
         else:
             torch = found["torch"].partition("+")[0]
-            where = f"{found['mode']}: {found['device']}, torch {torch}, {found['date']}"
+            device = found["device"].removeprefix("Simulated ")
+            if found["mode"] == "hardware" and found["device_count"] > 1:
+                device = f"{found['device_count']} x {device}"
+            where = f"{found['mode']}: {device}, torch {torch}, {found['started'][:10]}"
             rows.append([f"`{name}`", found["tier_certified"] or "-", where])
     return _table(["platform", "certified to", "ran on"], rows)
 
@@ -144,12 +148,16 @@ def read_kept() -> dict[str, Summary]:
 def taken_in(kept: dict[str, Summary], reports: list[Summary]) -> dict[str, Summary]:
     """Return what is kept once these reports are taken in."""
     found = dict(kept)
-    for report in reports:
-        name = report["platform"]
-        before = found.get(name)
-        if before is None or report["mode"] == "hardware" or before["mode"] != "hardware":
-            found[name] = summarize(report)
+    for summary in map(summarize, reports):
+        before = found.get(summary["platform"])
+        if before is None or _weight(summary) >= _weight(before):
+            found[summary["platform"]] = summary
     return {name: found[name] for name in PLATFORMS if name in found}
+
+
+def _weight(summary: Summary) -> tuple[bool, int, str]:
+    real = summary["mode"] == "hardware"
+    return real, summary["device_count"] if real else 0, summary["started"]
 
 
 def main(arguments: list[str]) -> int:

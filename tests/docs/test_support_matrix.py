@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -14,16 +13,19 @@ from tools import support_matrix as made
 KEPT = made.read_kept()
 
 
-def report(*rows: tuple[str, str, str], mode: str = "simulated", name: str = "npu") -> made.Summary:
+def report(
+    *rows: tuple[str, str, str], mode: str = "simulated", devices: int = 1, hour: int = 17
+) -> made.Summary:
     """A report whose rows are `(file, outcome, reason)`."""
     return {
-        "platform": name,
+        "platform": "npu",
         "mode": mode,
         "device": "a device",
+        "device_count": devices,
         "suite_version": "1.0",
         "tier_certified": "T1",
         "versions": {"torch": "2.13.0+cpu"},
-        "started": "2026-11-30T17:00:00+00:00",
+        "started": f"2026-11-30T{hour}:00:00+00:00",
         "rows": [
             {"id": f"{file}::test_{number}", "outcome": outcome, "reason": reason}
             for number, (file, outcome, reason) in enumerate(rows)
@@ -61,12 +63,28 @@ def test_a_platform_without_a_report_was_not_run() -> None:
     assert "| `rocm` | - | not run |" in made.platforms({})
 
 
-def test_hardware_is_kept_rather_than_a_simulated_device() -> None:
-    real = report(("a.py", "passed", ""), mode="hardware")
-    simulated = report(("a.py", "failed", ""))
-    for kept in (made.taken_in({}, [real, simulated]), made.taken_in({}, [simulated, real])):
-        assert kept["npu"]["mode"] == "hardware"
-    assert made.taken_in({}, [simulated])["npu"]["mode"] == "simulated"
+OLD = report(("a.py", "passed", ""))
+
+
+@pytest.mark.parametrize(
+    "better",
+    [
+        report(("a.py", "failed", ""), mode="hardware", hour=11),
+        report(("a.py", "failed", ""), hour=18),  # later, though it is worse
+    ],
+)
+def test_hardware_is_kept_and_then_the_later_report(better: made.Summary) -> None:
+    for order in ([OLD, better], [better, OLD]):
+        assert made.taken_in({}, order)["npu"] == made.summarize(better)
+
+
+def test_of_two_machines_the_one_with_more_devices_is_kept() -> None:
+    one = report(("a.py", "passed", ""), mode="hardware", hour=18)
+    two = report(("a.py", "passed", ""), mode="hardware", devices=2)
+    for order in ([one, two], [two, one]):
+        kept = made.taken_in({}, order)
+        assert kept["npu"]["device_count"] == 2
+        assert "hardware: 2 x a device" in made.platforms(kept)
 
 
 def test_the_pages_have_the_tables_as_they_are_made() -> None:
@@ -81,13 +99,12 @@ def test_a_page_that_was_edited_by_hand_would_be_seen() -> None:
     assert made.replaced(edited, "platforms", made.platforms(KEPT)) == text
 
 
-def test_what_is_kept_of_hardware_is_what_its_report_says() -> None:
-    for name in [name for name, kept in KEPT.items() if kept["mode"] == "hardware"]:
-        files = sorted((ROOT / "docs" / "conformance").glob(f"{name}-*.json"))
-        assert files or name == "cpu"
-        for file in files:
-            full: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            assert KEPT[name] == made.summarize(full), f"run tools/support_matrix.py {file}"
+def test_what_is_kept_of_hardware_is_what_the_reports_say() -> None:
+    files = sorted((ROOT / "docs" / "conformance").glob("*-*.json"))
+    reports = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    said = made.taken_in({}, reports)
+    assert said
+    assert {name: KEPT[name] for name in said} == said, "run make support"
 
 
 def test_every_plugin_and_every_file_of_the_suite_has_its_place() -> None:
