@@ -10,7 +10,7 @@ SIMULATED := npu xpu musa sim
 HARDWARE := cuda rocm npu xpu musa
 CONFORM := $(BIN)/omni-platforms conform
 
-.PHONY: demo test test-slow check clean conform conform-cpu example docs support
+.PHONY: demo test test-slow check clean conform conform-cpu example docs support changelog dist api-check api-record
 .PHONY: $(SIMULATED:%=conform-%) $(HARDWARE:%=hardware-%)
 
 demo: $(READY)
@@ -54,6 +54,26 @@ docs: $(READY)
 # The tables of docs/support.md and README.md, from a new run of the conformance suite.
 support: conform
 	$(BIN)/python tools/support_matrix.py reports/*/conformance.json docs/conformance/*-*.json
+
+# What the next release will say is new.
+changelog: $(READY)
+	$(BIN)/towncrier build --draft --version next
+
+# What a release uploads, and whether it is as it should be.
+dist: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group release
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tools/check_dist.py dist
+
+# What breaks in the public interface since the record in tools/api; and to keep it anew.
+api-check: $(READY)
+	$(BIN)/python tools/check_api.py
+
+api-record: $(READY)
+	$(BIN)/python tools/check_api.py --write
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,142 @@
+"""Find what a change breaks in the public interface, and keep a record of it.
+
+    python tools/check_api.py            # compare with the record; 1 where something breaks
+    python tools/check_api.py --write    # keep the present interface as the record
+
+The interface is what `__all__` of the public modules names, with public methods, parameters,
+defaults and bases, as griffe reads it off the source; nothing is imported. The record is
+`tools/api`, one stub a module, to be read in a review: that of the last release, and before the
+first one that of the last look.
+
+What breaks may be meant. A fragment of the changelog of type `breaking` says so, and the exit
+status is 0 then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "tools" / "api"
+PACKAGE = "omni_platforms"
+MODULES = ("audit", "engine", "errors", "outputs", "platform", "settings", "shm", "simulator")
+_CALLED_BY_PYTHON = {"__init__", "__call__", "__enter__", "__exit__", "__await__", "__aiter__"}
+_KINDS = {
+    griffe.ParameterKind.var_positional: "*",
+    griffe.ParameterKind.var_keyword: "**",
+}
+
+Stubs = dict[str, str]
+
+
+def read_interface(source: Path) -> Stubs:
+    """Return the public interface of the package in the folder `source`: a stub a module."""
+    package = griffe.load(
+        PACKAGE, search_paths=[source], resolve_aliases=True, allow_inspection=False
+    )
+    names = "".join(f"{name}: object\n" for name in sorted(_public_names(package)))
+    stubs = {name: "\n".join(_stub_of(package[name])) + "\n" for name in MODULES}
+    return {PACKAGE: names, **stubs}
+
+
+def _public_names(module: Any) -> list[str]:
+    if module.exports is not None:
+        return [str(name) for name in module.exports if not str(name).startswith("__")]
+    return [
+        name
+        for name, member in module.members.items()
+        if _is_public(name) and not member.is_alias and not member.is_module
+    ]
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or name in _CALLED_BY_PYTHON
+
+
+def _stub_of(module: Any) -> Iterator[str]:
+    for name in sorted(_public_names(module)):
+        member = module[name]
+        yield from _lines(name, member.final_target if member.is_alias else member)
+
+
+def _lines(name: str, thing: Any) -> Iterator[str]:
+    if thing.is_function:
+        yield from (f"@{each.value}" for each in thing.decorators)
+        yield f"def {name}({', '.join(_parameters(thing))}): ..."
+    elif thing.is_class:
+        yield from (f"@{each.value}" for each in thing.decorators)
+        yield f"class {name}({', '.join(map(str, thing.bases))}):"
+        members = [(key, each) for key, each in sorted(thing.members.items()) if _is_public(key)]
+        inner = [line for key, each in members if not each.is_alias for line in _lines(key, each)]
+        yield from (f"    {line}" for line in inner or ["..."])
+    elif "property" in thing.labels:
+        yield f"{name}: {thing.annotation or 'object'}  # a property"
+    else:
+        yield f"{name}: {thing.annotation or 'object'}"
+
+
+def _parameters(function: Any) -> Iterator[str]:
+    keywords_only = False
+    for each in function.parameters:
+        keywords_only |= each.kind is griffe.ParameterKind.var_positional
+        if each.kind is griffe.ParameterKind.keyword_only and not keywords_only:
+            keywords_only = True
+            yield "*"
+        default = "" if each.default is None or each.kind in _KINDS else f"={each.default}"
+        yield f"{_KINDS.get(each.kind, '')}{each.name}{default}"
+
+
+def read_record() -> Stubs:
+    """Return the interface that is kept."""
+    return {file.stem: file.read_text(encoding="utf-8") for file in RECORD.glob("*.pyi")}
+
+
+def write_record(stubs: Stubs) -> None:
+    """Keep an interface."""
+    RECORD.mkdir(exist_ok=True)
+    for name, text in stubs.items():
+        (RECORD / f"{name}.pyi").write_text(text, encoding="utf-8")
+
+
+def breakages(before: Stubs, after: Stubs) -> Iterator[str]:
+    """Yield a line for each thing that users of `before` would miss in `after`."""
+    for name in sorted(before):
+        old, new = _module(name, before[name]), _module(name, after.get(name, ""))
+        for found in griffe.find_breaking_changes(old, new):
+            told = found.as_dict()
+            values = [str(told[key]) for key in ("old_value", "new_value") if told.get(key)]
+            change = f" ({' -> '.join(values)})" if values else ""
+            yield f"{told['object_path']}: {found.kind.value}{change}"
+
+
+def _module(name: str, text: str) -> griffe.Module:
+    return griffe.visit(name, filepath=Path(f"{name}.pyi"), code=text)
+
+
+def is_announced() -> bool:
+    """Whether the changelog will say that something breaks."""
+    return any((ROOT / "changelog.d").glob("*.breaking*.md"))
+
+
+def main(arguments: list[str]) -> int:
+    """Compare, or keep the record; return the exit status."""
+    present = read_interface(ROOT)
+    if arguments == ["--write"]:
+        write_record(present)
+        return 0
+    found = list(breakages(read_record(), present))
+    for line in found:
+        print(line)
+    if found and not is_announced():
+        print("Announce it in changelog.d/+name.breaking.md, or keep what users rely on.")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
