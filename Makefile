@@ -92,7 +92,7 @@ else
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[demo]' --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[demo,ray]' --group dev
 	@# pip compiles on one core. A file that is no Python of this version is no reason to stop.
 	-@$(BIN)/python -m compileall -q -j 0 "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 endif

@@ -43,6 +43,8 @@ inherit the builtin that callers already catch for that kind of failure::
     |   |-- RankOutOfStepError (RuntimeError)       a rank failed, and the others do not answer
     |   |-- WorkerSurvivedError (RuntimeError)      a process that could not be ended
     |   |-- WaitInCallbackError (RuntimeError)      a callback waits for what it holds up itself
+    |   |-- ClusterError (ConnectionError)          a Ray cluster that cannot be reached or used
+    |   |-- MissingExtraError (ImportError)         what an extra installs is not there
     |   |-- UnknownOutputError (LookupError)        an id that was delivered, or never issued
     |   `-- OutputDroppedError (RuntimeError)       an output that was given up
     |-- SimulatorError
@@ -250,6 +252,14 @@ class WorkerSurvivedError(EngineError, RuntimeError):
 
 class WaitInCallbackError(EngineError, RuntimeError):
     """A callback, on the thread that receives from a worker, waits for what is still to come."""
+
+
+class ClusterError(EngineError, ConnectionError):
+    """The Ray cluster cannot be reached, or is another one than this process is connected to."""
+
+
+class MissingExtraError(EngineError, ImportError):
+    """What was asked for needs an extra of this package that is not installed."""
 
 
 class UnknownOutputError(EngineError, LookupError):

@@ -10,6 +10,7 @@ import pytest
 
 from omni_platforms.errors import CompilerMissingError
 from omni_platforms.simulator import Simulation, simulate
+from tests.ray_nodes import Nodes, running
 from tests.simulated import NAME, vendors_platform
 
 
@@ -20,16 +21,24 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the simulated tests, and run them last.
+    """Mark the simulated tests, and run them behind the others, and those with Ray last of all.
 
     Once a device is simulated torch has an accelerator and pinned memory, which
-    tests of a plain CPU must not see; it cannot be undone in this process.
+    tests of a plain CPU must not see; it cannot be undone in this process. Ray keeps threads and
+    sockets, which tests that count theirs would see.
     """
     simulated = [item for item in items if "sim" in getattr(item, "fixturenames", ())]
     for item in simulated:
         item.add_marker("simulated")
-    last = set(simulated)
-    items.sort(key=lambda item: item in last)
+    late = set(simulated)
+    items.sort(key=lambda item: 2 if item.get_closest_marker("ray") else item in late)
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> Iterator[Nodes]:
+    """A Ray cluster of one node, which lasts as long as the tests of this process."""
+    with running() as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,9 @@ class Child:
     Raises `OSError` when no process can be made.
     """
 
+    exit_seen_s = 1.0
+    """A closed channel is seen before the exit of its process: so much before, at most."""
+
     def __init__(
         self,
         name: str,

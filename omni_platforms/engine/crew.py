@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.messages import Setup, Started, Stop
 from omni_platforms.engine.process import Endable, WorkerProcess, stop_all
-from omni_platforms.engine.pump import Receiver, ResultPump, View
+from omni_platforms.engine.pump import FarView, Receiver, ResultPump, View
 from omni_platforms.engine.sender import Sender
 from omni_platforms.errors import (
     ArenaClosedError,
@@ -28,7 +28,6 @@ from omni_platforms.errors import (
     WorkerSurvivedError,
 )
 
-_EXIT_SEEN_S = 1.0  # a closed channel is seen before the exit of its process
 _JOIN_S = 5.0
 
 Failed = Callable[[BaseException], None]
@@ -39,10 +38,15 @@ class Worker(Endable, Protocol):
     """A worker that is up."""
 
     name: str
-    channel: Channel
+    exit_seen_s: float
+    """How long its end may take to be known, when its channel is closed already."""
 
     @property
-    def view(self) -> View | None:
+    def channel(self) -> Channel:
+        """What is said to it and by it."""
+
+    @property
+    def view(self) -> View | FarView | None:
         """The consumer's side of its outputs; not `None` once it is up."""
 
     @property
@@ -194,7 +198,7 @@ class Crew:
             error: EngineError = ResultPumpError(f"the pump of {worker.name} failed: {cause!r}")
             error.__cause__ = cause
             return error
-        worker.wait_exit(_EXIT_SEEN_S)
+        worker.wait_exit(worker.exit_seen_s)
         how = worker.state()
         how = f"closed its channel ({how})" if worker.is_alive() else f"ended: {how}"
         original = None
@@ -242,6 +246,10 @@ class Crew:
         for thread in threads - {here}:
             thread.join(max(0.0, deadline - time.monotonic()))
         worker.close()
+
+    def expect_end(self, rank: int) -> None:
+        """Take the end of a worker from now on as what was wanted."""
+        self._stopping.add(rank)
 
     def forget(self, rank: int) -> None:
         """Remove a worker that was stopped."""

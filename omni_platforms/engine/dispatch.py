@@ -112,6 +112,10 @@ class Dispatcher:
         """Return the ranks that get jobs."""
         return [rank for rank in self._at_worker if rank not in self._leaving]
 
+    def least_busy(self) -> int:
+        """Return the serving worker with the fewest jobs; of several the newest."""
+        return min(reversed(self.serving()), key=lambda rank: len(self._at_worker[rank]))
+
     def is_idle(self, rank: int) -> bool:
         """Whether a worker has no job without COMPUTE_DONE."""
         return not self._at_worker.get(rank)

@@ -30,7 +30,10 @@ OnFailure = Callable[[BaseException], object]
 
 
 class Engine:
-    """Bookkeeping and processes, without the public interface. Any thread may call it."""
+    """Bookkeeping and processes, without the public interface. Any thread may call it.
+
+    `after_end` is what is to be let go once all workers have ended, in order.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Engine:
         output_rank: int,
         output_timeout: float,
         retries: int = 0,
+        after_end: Sequence[Callable[[], None]] = (),
     ) -> None:
         self.started: Mapping[int, Started] = dict(enumerate(started))
         self.crew = Crew(workers, self.fail, self.lose)
@@ -59,6 +63,7 @@ class Engine:
         self._process = os.getpid()
         self._ending = threading.RLock()
         self._ended = False
+        self._after_end = after_end
         _live.add(self)
         for rank in self.crew.workers:
             self.crew.start(rank, self.replies)
@@ -134,6 +139,8 @@ class Engine:
             finally:
                 self.replies.close()
                 board.fail(ExecutorClosedError(f"{board.closing} before this was done"))
+            for step in self._after_end:
+                step()
             self._ended = True
             _live.discard(self)
 
@@ -162,6 +169,7 @@ _live: set[Engine] = set()
 
 
 @atexit.register
-def _end_all_at_exit() -> None:
+def end_all_at_exit() -> None:
+    """End every executor of this process. Again: does nothing."""
     for engine in list(_live):
         engine.end_at_exit()

@@ -117,6 +117,8 @@ class Setup:
     """
     drain_timeout: float = 10.0
     """How long `sleep` waits for copies in flight before it is refused."""
+    announces: bool = True
+    """Whether OUTPUT_COMING is of use: not to a parent that fetches outputs from afar."""
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,11 @@ class Starting(Protocol):
     """A worker that is coming up, wherever it runs."""
 
     setup: Setup
-    channel: Channel
     name: str
+
+    @property
+    def channel(self) -> Channel:
+        """What is said to it and by it."""
 
     @property
     def pid(self) -> int:

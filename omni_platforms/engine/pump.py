@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,7 +16,12 @@ from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.ledger_records import Origin, Outcome
 from omni_platforms.engine.messages import AsyncOutput, Ended, Kind, Message, request_of
 from omni_platforms.engine.payload import Pickled
-from omni_platforms.errors import CorruptMessageError, OmniError, SharedMemoryError
+from omni_platforms.errors import (
+    ChannelBrokenError,
+    CorruptMessageError,
+    OmniError,
+    SharedMemoryError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +37,26 @@ class View(Protocol):
 
     def refresh(self) -> None:
         """Unmap what the worker has given back. Does not block."""
+
+
+class FarView(ABC):
+    """A view of an arena on another host: its outputs are fetched, which takes time."""
+
+    @abstractmethod
+    def fetch(self, packet: Any, deliver: Callable[[Outcome], None]) -> None:
+        """Have `deliver` called with the output of a packet, from any thread. Does not block."""
+
+    @abstractmethod
+    def discard(self, packet: Any) -> None:
+        """Give the blocks of a packet back."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Unmap what the worker has given back. Does not block."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Let what is being fetched come to its end; nothing is fetched any more."""
 
 
 class Receiver(Protocol):
@@ -68,7 +94,7 @@ class ResultPump:
         self,
         rank: int,
         channel: Channel,
-        view: View,
+        view: View | FarView,
         receiver: Receiver,
         ended: Callable[[BaseException], None],
     ) -> None:
@@ -93,6 +119,8 @@ class ResultPump:
                 self._step()
         except BaseException as cause:  # noqa: BLE001  whatever it is, it is reported
             self._coming.clear()
+            if isinstance(self._view, FarView):
+                self._view.finish()  # what had arrived is delivered before the end is known
             self._ended(cause.with_traceback(None))  # frames would keep the last output
 
     def _step(self) -> None:
@@ -149,6 +177,8 @@ class ResultPump:
 
     def _announced(self, message: AsyncOutput) -> None:
         """Unpack an output that the device is still writing; nobody sees it until it is ready."""
+        if isinstance(self._view, FarView):
+            raise ChannelBrokenError("an output was announced that has to be fetched")
         if self._receiver.expects(message.id):
             self._coming[message.id] = self._unpacked(message, message.id)
         else:
@@ -160,29 +190,50 @@ class ResultPump:
             self._discard(message)
             self._receiver.late()
             return
-        if coming is None or message.error is not None:
-            coming = self._unpacked(message, message.id)
         origin = Origin(self._rank, message.stamps)
-        self._receiver.ready(message.id, coming._replace(origin=origin))
+
+        def deliver(outcome: Outcome) -> None:
+            self._receiver.ready(message.id, outcome._replace(origin=origin))
+
+        if coming is None or message.error is not None:
+            self._unpack(message, message.id, deliver)
+        else:
+            deliver(coming)
 
     def _preview(self, message: AsyncOutput) -> None:
         request_id = request_of(message.id)
-        outcome = self._unpacked(message, request_id)
-        if outcome.error is not None:
-            logger.warning("request %s lacks a preview: %s", request_id, outcome.error)
-        self._receiver.previewed(self._rank, request_id, message.step, outcome.value)
+
+        def deliver(outcome: Outcome) -> None:
+            if outcome.error is not None:
+                logger.warning("request %s lacks a preview: %s", request_id, outcome.error)
+            self._receiver.previewed(self._rank, request_id, message.step, outcome.value)
+
+        self._unpack(message, request_id, deliver)
+
+    def _unpack(
+        self, message: AsyncOutput, output_id: str, deliver: Callable[[Outcome], None]
+    ) -> None:
+        view = self._view
+        if isinstance(view, FarView) and message.error is None and message.packet is not None:
+            view.fetch(message.packet.data, lambda o: deliver(self._checked(o, message, output_id)))
+        else:
+            deliver(self._unpacked(message, output_id))
 
     def _unpacked(self, message: AsyncOutput, output_id: str) -> Outcome:
         if message.error is not None:
             return Outcome(error=message.error.restore())
-        if message.packet is None:
+        if message.packet is None or isinstance(self._view, FarView):
             return Outcome(error=CorruptMessageError(f"output {message.id!r} has no packet"))
         try:
             return Outcome(self._view.unpack(message.packet.data))
         except Exception as error:  # noqa: BLE001  also of users' classes: it fails this one output
-            if isinstance(error, SharedMemoryError) and error.untouched:
-                self._lost(message.id, output_id)
-            return Outcome(error=error.with_traceback(None))
+            return self._checked(Outcome(error=error.with_traceback(None)), message, output_id)
+
+    def _checked(self, outcome: Outcome, message: AsyncOutput, output_id: str) -> Outcome:
+        """Tell the worker of a packet that could not be read, before its output is settled."""
+        if isinstance(outcome.error, SharedMemoryError) and outcome.error.untouched:
+            self._lost(message.id, output_id)
+        return outcome
 
     def _discard(self, message: AsyncOutput) -> None:
         try:

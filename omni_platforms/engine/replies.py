@@ -89,7 +89,9 @@ class Replies:
         with board.changed:
             ledger = board.ledger
             if ledger.expects(output_id) or output_id in ledger.unacknowledged():
-                board.links[rank].put(Unreadable(packet_id))
+                link = board.links.get(rank)
+                if link is not None:
+                    link.put(Unreadable(packet_id))
 
     def late(self) -> None:
         """An output is here that nobody wants."""

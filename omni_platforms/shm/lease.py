@@ -60,6 +60,17 @@ def lease(mapping: mmap.mmap, offset: int, nbytes: int, number: int, end: Return
     return exporter
 
 
+def lease_array(array: Any, number: int, end: ReturnEnd) -> Any:
+    """Return an object that exports a NumPy array's bytes, as `lease`, and keeps the array alive.
+
+    The bytes can be written, whatever the array says: they must be this process's alone.
+    """
+    exporter = _bytes_type(array.nbytes).from_address(array.ctypes.data)
+    exporter.array = array
+    Lease(exporter, number, end)
+    return exporter
+
+
 def open_leases() -> int:
     """Count the leases of this process that have not ended."""
     return len(_open)

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import torch
 
-from omni_platforms.errors import (
-    ArenaClosedError,
-    ArenaForkedError,
-    CorruptPacketError,
-    SharedMemoryError,
-)
+from omni_platforms.errors import CorruptPacketError
 from omni_platforms.outputs.host_copy import own_tensors
-from omni_platforms.shm.allocator import ALIGNMENT
-from omni_platforms.shm.lease import lease, sweep
-from omni_platforms.shm.mapped import MappedSegments
-from omni_platforms.shm.packet import (
-    ARRAY,
-    INLINE,
-    BlockRecord,
-    Contents,
-    LeafRecord,
-    Packet,
-    decode,
-)
-from omni_platforms.shm.passing import Channel
-from omni_platforms.shm.returns import as_record
+from omni_platforms.shm.packet import ARRAY, INLINE, Contents, LeafRecord, Packet
+from omni_platforms.shm.reader import BlockReader
 from omni_platforms.shm.structure import put_together
 
-_RECEIVE_TIMEOUT_S = 10.0
-_REMEMBERED = 4096
 
-
-class ArenaView:
+class ArenaView(BlockReader):
     """The consumer's side of one arena: unpacks its packets without copying large leaves.
 
-    Make it with `connect` or `attach`. Any thread may call the methods. It touches no
+    Make it with `connect`. Any thread may call the methods. It touches no
     device. Results are ordinary tensors and arrays, writable and
     private; each large one leases its block until it and everything that views
     its memory are gone. Pickling, saving or copying one costs its own bytes.
@@ -48,30 +26,6 @@ class ArenaView:
     move a tensor's bytes elsewhere: arrays that were derived from it before then
     view memory that is not theirs any more, as with every tensor of torch.
     """
-
-    def __init__(self, segments: MappedSegments) -> None:
-        self._process = os.getpid()
-        self._segments = segments
-        self._seen: dict[int, object] = {}  # the last leases that began here, oldest first
-
-    @classmethod
-    def connect(cls, channel: Channel, timeout: float = _RECEIVE_TIMEOUT_S) -> ArenaView:
-        """Return the view of the arena that is connected to the other end of `channel`.
-
-        Blocks until the arena's first message has come. The view keeps a copy of
-        the channel's descriptor: segments that the arena adds or gives back later are told
-        of over it. Raises `CorruptPacketError` when nothing comes within `timeout` seconds,
-        and `SegmentRefusedError` when a segment cannot be mapped.
-        """
-        return cls(MappedSegments(channel, timeout))
-
-    def refresh(self) -> None:
-        """Unmap the segments that the arena has given back. Does not block.
-
-        `unpack` and `discard` do so as well: this is for a consumer that expects no packet.
-        """
-        self._check_usable()
-        self._segments.take_in()
 
     def unpack(self, packet: Packet | bytes | bytearray | memoryview) -> Any:
         """Return the nest of a packet, which can be unpacked once. Does not block.
@@ -83,91 +37,23 @@ class ArenaView:
         the blocks still, and may take them back (`Arena.discard`, `Arena.discard_all_of`).
         """
         contents = self._read(packet)
-        leases: list[Any] = []
-        values: list[Any] = []
-        try:
-            with own_tensors():
-                leases += self._lease_all(contents.blocks)
-                values += [_value(leaf, contents, leases) for leaf in contents.leaves]
-                return put_together(contents.structure, values)
-        finally:
-            # A traceback would otherwise keep them, and so the blocks.
-            leases.clear()
-            values.clear()
+        return rebuild(contents, self._lease_all(contents.blocks))
 
-    def discard(self, packet: Packet | bytes | bytearray | memoryview) -> None:
-        """Give the blocks of a packet back without unpacking it. Raises `CorruptPacketError`."""
-        self._lease_all(self._read(packet).blocks)
 
-    def close(self) -> None:
-        """Let go of the arena. Results that are still there stay valid, with their leases."""
-        self._segments.close()
+def rebuild(contents: Contents, blocks: list[Any]) -> Any:
+    """Return the nest of a packet over objects that export its blocks; the list is emptied.
 
-    def __enter__(self) -> ArenaView:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _read(self, packet: Any) -> Contents:
-        self._check_usable()
-        sweep()
-        self._segments.take_in()
-        try:
-            contents = decode(packet.data if isinstance(packet, Packet) else packet)
-            for block in contents.blocks:
-                self._check_block(block)
-        except SharedMemoryError as error:
-            error.untouched = True
-            raise
-        return contents
-
-    def _check_block(self, block: BlockRecord) -> None:
-        size = self._segments.get(block.segment).size
-        if block.offset % ALIGNMENT or not 0 < block.nbytes <= size - block.offset:
-            raise CorruptPacketError(f"{block} lies outside its segment of {size} bytes")
-
-    def _lease_all(self, blocks: Sequence[BlockRecord]) -> list[Any]:
-        """Lease all blocks, or, after an exception, give all of them back."""
-        end = self._segments.end
-        assert end is not None
-        self._check_unseen(blocks)
-        leases: list[Any] = []
-        try:
-            for block in blocks:
-                mapping = self._segments.get(block.segment).mapping
-                leases.append(lease(mapping, block.offset, block.nbytes, block.number, end))
-        except BaseException:
-            for block in blocks[len(leases) :]:
-                os.write(end.descriptor, as_record(block.number))
-            leases.clear()
-            raise
-        return leases
-
-    def _check_unseen(self, blocks: Sequence[BlockRecord]) -> None:
-        """Refuse a packet that was unpacked before: its blocks may be somebody else's now."""
-        this = object()
-        for block in blocks:
-            if self._seen.setdefault(block.number, this) is not this:
-                raise CorruptPacketError(
-                    f"lease {block.number} began before: a packet can be unpacked or discarded once"
-                )
-        while len(self._seen) > _REMEMBERED:
-            self._seen.pop(next(iter(self._seen)), None)
-
-    def _check_usable(self) -> None:
-        if os.getpid() != self._process:
-            raise ArenaForkedError(
-                "this view of an arena belongs to the parent of this forked process: unpack there, "
-                'or start processes with the "spawn" method'
-            )
-        if self._segments.end is None:
-            raise ArenaClosedError("this view of an arena is closed")
+    Raises `CorruptPacketError` and `UnsupportedOutputError`, and keeps no block then.
+    """
+    values: list[Any] = []
+    try:
+        with own_tensors():
+            values += [_value(leaf, contents, blocks) for leaf in contents.leaves]
+            return put_together(contents.structure, values)
+    finally:
+        # A traceback would otherwise keep them, and so the blocks.
+        blocks.clear()
+        values.clear()
 
 
 def _value(leaf: LeafRecord, contents: Contents, leases: Sequence[Any]) -> Any:

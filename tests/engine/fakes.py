@@ -60,6 +60,8 @@ class FakeView:
 class FakeWorker:
     """Stands for a `WorkerProcess` at one end, and is the worker at the other."""
 
+    exit_seen_s = 1.0
+
     def __init__(self, rank: int = 0) -> None:
         ours, theirs = pair()
         self.rank, self.name, self.pid = rank, f"worker {rank}", 100 + rank

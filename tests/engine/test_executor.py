@@ -1,4 +1,7 @@
-"""`MultiprocExecutor` with real workers: two processes that serve all tests of this module."""
+"""The contract of an executor with two real workers, which serve all tests of this module.
+
+Run against processes of this host, and against Ray's, on which no test here knows the difference.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,15 @@ import torch
 
 from omni_platforms import (
     ExecutorForkedError,
-    MultiprocExecutor,
     OutputDroppedError,
     UnknownOutputError,
 )
 from omni_platforms.engine import Output
+from omni_platforms.engine.interface import Executor
 from omni_platforms.shm.lease import open_leases
+from tests.engine.backends import backends, executor_on
 from tests.engine.fakes import PATIENCE, until
 from tests.shm.conftest import mappings, open_descriptors
-
-pytestmark = pytest.mark.xdist_group("engine_executor")  # they share two processes
 
 MB = 1 << 20
 ROOM: dict[str, Any] = {
@@ -38,14 +40,15 @@ ROOM: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[MultiprocExecutor]:
-    with MultiprocExecutor("tests.engine.workers:Worker", 2, "cpu", **ROOM) as executor:
+@pytest.fixture(scope="module", params=backends("engine_executor", slow=("ray",)))
+def shared(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    name = "tests.engine.workers:Worker"
+    with executor_on(request, request.param, name, 2, "cpu", **ROOM) as executor:
         yield executor
 
 
 @pytest.fixture
-def executor(shared: MultiprocExecutor) -> Iterator[MultiprocExecutor]:
+def executor(shared: Executor) -> Iterator[Executor]:
     """The shared executor, which must be as well and as empty afterwards."""
     yield shared
     assert shared.check_health()
@@ -56,12 +59,12 @@ def executor(shared: MultiprocExecutor) -> Iterator[MultiprocExecutor]:
     assert open_leases() == 0
 
 
-def output_of(executor: MultiprocExecutor, request: Any) -> Any:
+def output_of(executor: Executor, request: Any) -> Any:
     done = executor.execute_model(request)
     return executor.wait_output_ready(done.async_output_id).result()
 
 
-def test_outputs_are_views_of_the_workers_pages(executor: MultiprocExecutor) -> None:
+def test_outputs_are_views_of_the_workers_pages(executor: Executor) -> None:
     image = output_of(executor, ("fill", (3, 100_000)))
     assert image.eq(3).all()
     assert open_leases() == 1
@@ -73,7 +76,7 @@ def test_outputs_are_views_of_the_workers_pages(executor: MultiprocExecutor) -> 
     del row
 
 
-def test_each_worker_says_who_it_is(executor: MultiprocExecutor) -> None:
+def test_each_worker_says_who_it_is(executor: Executor) -> None:
     assert [worker.platform for worker in executor.workers] == ["cpu", "cpu"]
     facts = executor.collective_rpc("facts", timeout=PATIENCE)
     assert len({fact["pid"] for fact in facts}) == 2
@@ -84,9 +87,7 @@ def test_each_worker_says_who_it_is(executor: MultiprocExecutor) -> None:
     ]
 
 
-def test_requests_are_shared_between_the_workers(
-    executor: MultiprocExecutor, tmp_path: Path
-) -> None:
+def test_requests_are_shared_between_the_workers(executor: Executor, tmp_path: Path) -> None:
     """While one worker computes for long, the other serves the rest."""
     gate = str(tmp_path / "gate")
     long = executor.submit(("wait_for", gate))
@@ -98,7 +99,7 @@ def test_requests_are_shared_between_the_workers(
 
 
 def test_an_error_is_the_requests_own_with_the_workers_traceback(
-    executor: MultiprocExecutor,
+    executor: Executor,
 ) -> None:
     with pytest.raises(ValueError, match="no image") as caught:
         executor.execute_model(("fail", "image"))
@@ -109,7 +110,7 @@ def test_an_error_is_the_requests_own_with_the_workers_traceback(
 
 
 def test_a_batch_is_split_and_a_bad_member_costs_only_itself(
-    executor: MultiprocExecutor,
+    executor: Executor,
 ) -> None:
     done = executor.execute_model_batch({"x": 1, "yy": "bad", "zzz": 3})
     outputs = {name: executor.wait_output_ready(d.async_output_id) for name, d in done.items()}
@@ -121,9 +122,7 @@ def test_a_batch_is_split_and_a_bad_member_costs_only_itself(
         executor.execute_model_batch({"x": "explode"})
 
 
-def test_previews_of_a_slow_consumer_are_skipped(
-    executor: MultiprocExecutor, tmp_path: Path
-) -> None:
+def test_previews_of_a_slow_consumer_are_skipped(executor: Executor, tmp_path: Path) -> None:
     seen: list[int] = []
 
     def slow(preview: Any) -> None:
@@ -141,7 +140,7 @@ def test_previews_of_a_slow_consumer_are_skipped(
     assert executor.wait_output_ready(done.async_output_id).result().eq(80).all()
 
 
-def test_under_asyncio(executor: MultiprocExecutor) -> None:
+def test_under_asyncio(executor: Executor) -> None:
     async def main() -> list[Any]:
         single = await executor.generate(("fill", (7, 9000)))
         items = [item async for item in executor.stream({"steps": 3})]
@@ -156,7 +155,7 @@ def test_under_asyncio(executor: MultiprocExecutor) -> None:
 
 
 def test_two_thousand_submits_with_random_aborts_leave_nothing(
-    executor: MultiprocExecutor,
+    executor: Executor,
 ) -> None:
     chance = random.Random(5)
     _abort_some(executor, chance, 200)  # everything is as large as it gets
@@ -168,7 +167,7 @@ def test_two_thousand_submits_with_random_aborts_leave_nothing(
     assert after[0] - before[0] < 5 * MB, "the parent's memory"
 
 
-def _footprint(executor: MultiprocExecutor) -> tuple[Any, ...]:
+def _footprint(executor: Executor) -> tuple[Any, ...]:
     """Return bytes, descriptors, mappings and records, once everything is idle."""
     gc.collect()
     until(lambda: not executor.describe_pending_state().unacknowledged)
@@ -184,7 +183,7 @@ def _footprint(executor: MultiprocExecutor) -> tuple[Any, ...]:
     )
 
 
-def _abort_some(executor: MultiprocExecutor, chance: random.Random, count: int) -> Counter[str]:
+def _abort_some(executor: Executor, chance: random.Random, count: int) -> Counter[str]:
     """Submit; give some up at a random moment, and take the others."""
     done: Counter[str] = Counter()
     for number in range(count):
@@ -208,7 +207,7 @@ def _abort_some(executor: MultiprocExecutor, chance: random.Random, count: int) 
     return done
 
 
-def test_many_threads_abort_and_take_at_once(executor: MultiprocExecutor) -> None:
+def test_many_threads_abort_and_take_at_once(executor: Executor) -> None:
     counts: list[Counter[str]] = []
     threads = [
         threading.Thread(
@@ -223,7 +222,7 @@ def test_many_threads_abort_and_take_at_once(executor: MultiprocExecutor) -> Non
     assert [count.total() for count in counts] == [150] * 4, "each got what it wanted, or failed"
 
 
-def test_a_late_wait_on_an_aborted_output_fails_at_once(executor: MultiprocExecutor) -> None:
+def test_a_late_wait_on_an_aborted_output_fails_at_once(executor: Executor) -> None:
     name = executor.submit(1).async_output_id
     assert executor.drop_output(name, timeout=PATIENCE)
     with pytest.raises(OutputDroppedError):
@@ -233,7 +232,7 @@ def test_a_late_wait_on_an_aborted_output_fails_at_once(executor: MultiprocExecu
 
 
 def test_a_consumer_that_stops_reading_holds_the_workers_back_and_goes_on(
-    executor: MultiprocExecutor,
+    executor: Executor,
 ) -> None:
     """40 outputs of 0.5 MB, where 4 MB a worker are allowed, and nobody takes one for a while."""
     futures = [executor.submit(("fill", (n, MB // 8))) for n in range(40)]
@@ -260,7 +259,7 @@ def _shared_bytes() -> int:
 
 
 def test_waits_of_many_threads_on_one_output_get_the_same_object(
-    executor: MultiprocExecutor,
+    executor: Executor,
 ) -> None:
     done = executor.execute_model(("fill", (1, 9000)))
     future = executor.wait_output_ready(done.async_output_id)
@@ -275,7 +274,7 @@ def test_waits_of_many_threads_on_one_output_get_the_same_object(
     assert isinstance(results[0], torch.Tensor)
 
 
-def test_a_forked_child_is_told_that_it_has_no_executor(executor: MultiprocExecutor) -> None:
+def test_a_forked_child_is_told_that_it_has_no_executor(executor: Executor) -> None:
     child = os.fork()
     if child == 0:  # no assertion may run pytest's code here
         try:

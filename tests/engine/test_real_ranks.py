@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from omni_platforms import MultiprocExecutor, Preview, RequestRejectedError
+from omni_platforms import Preview, RequestRejectedError
+from omni_platforms.engine.interface import Executor
 from omni_platforms.shm.lease import open_leases
+from tests.engine.backends import backends, executor_on
 from tests.engine.fakes import PATIENCE
 from tests.engine.test_executor import ROOM
 
-pytestmark = pytest.mark.xdist_group("engine_ranks")  # they share two processes
 
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[MultiprocExecutor]:
-    name = "tests.engine.rank_workers:RankWorker"
-    with MultiprocExecutor(name, 2, "cpu", mode="lockstep", output_rank=1, **ROOM) as executor:
+@pytest.fixture(scope="module", params=backends("engine_ranks"))
+def ranks(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    name, lockstep = "tests.engine.rank_workers:RankWorker", {"mode": "lockstep", "output_rank": 1}
+    with executor_on(request, request.param, name, 2, "cpu", **lockstep, **ROOM) as executor:
         yield executor
 
 
-def test_every_rank_computes_and_one_delivers(ranks: MultiprocExecutor) -> None:
+def test_every_rank_computes_and_one_delivers(ranks: Executor) -> None:
     for _ in range(20):
         done = ranks.execute_model(("fail_on", {}))
         output = ranks.wait_output_ready(done.async_output_id).result()
@@ -33,7 +33,7 @@ def test_every_rank_computes_and_one_delivers(ranks: MultiprocExecutor) -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_a_failure_of_either_rank_is_raised(ranks: MultiprocExecutor, failing: int) -> None:
+def test_a_failure_of_either_rank_is_raised(ranks: Executor, failing: int) -> None:
     with pytest.raises(OSError, match=f"rank {failing}: disk") as caught:
         ranks.execute_model(("fail_on", {failing: "disk"}))
     assert "do_fail_on" in str(caught.value.__cause__)
@@ -42,7 +42,7 @@ def test_a_failure_of_either_rank_is_raised(ranks: MultiprocExecutor, failing: i
     assert open_leases() == 0, "the other rank's output was let go"
 
 
-def test_an_internal_error_beats_a_rejection(ranks: MultiprocExecutor) -> None:
+def test_an_internal_error_beats_a_rejection(ranks: Executor) -> None:
     with pytest.raises(OSError, match="rank 1: disk") as caught:
         ranks.execute_model(("fail_on", {0: "rejected", 1: "disk"}))
     errors = caught.value.rank_errors  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def test_an_internal_error_beats_a_rejection(ranks: MultiprocExecutor) -> None:
         ranks.execute_model(("fail_on", {0: "rejected"}))
 
 
-def test_when_one_rank_cannot_sleep_none_does(ranks: MultiprocExecutor) -> None:
+def test_when_one_rank_cannot_sleep_none_does(ranks: Executor) -> None:
     with pytest.raises(OSError, match="rank 1 cannot sleep"):
         ranks.sleep(timeout=PATIENCE)
     done = ranks.execute_model(("fail_on", {}))
@@ -60,9 +60,7 @@ def test_when_one_rank_cannot_sleep_none_does(ranks: MultiprocExecutor) -> None:
     assert ranks.wait_output_ready(done.async_output_id).result().eq(2).all()
 
 
-def test_previews_come_from_the_rank_that_delivers(
-    ranks: MultiprocExecutor, tmp_path: Path
-) -> None:
+def test_previews_come_from_the_rank_that_delivers(ranks: Executor, tmp_path: Path) -> None:
     seen: list[int] = []
 
     def go_on(preview: Preview) -> None:

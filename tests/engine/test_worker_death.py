@@ -6,8 +6,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,31 @@ import pytest
 
 from omni_platforms import (
     ExecutorClosedError,
-    MultiprocExecutor,
     WorkerDiedError,
 )
+from omni_platforms.engine.interface import Executor
+from tests.engine.backends import backends, executor_on
 from tests.engine.fakes import PATIENCE, until
 from tests.engine.test_executor import MB, ROOM
 
-pytestmark = pytest.mark.usefixtures("nothing_stays_behind")
+OneWorker = Callable[..., AbstractContextManager[tuple[Executor, int]]]
 
 
-@contextmanager
-def one_worker(**options: Any) -> Iterator[tuple[MultiprocExecutor, int]]:
-    name = "tests.engine.workers:Worker"
-    with MultiprocExecutor(name, 1, "cpu", **{**ROOM, **options}) as executor:
-        yield executor, executor._engine.crew.workers[0].pid
+@pytest.fixture(params=backends("engine_death"))
+def one_worker(request: pytest.FixtureRequest) -> OneWorker:
+    if request.param == "process":  # Ray has threads and descriptors of its own
+        request.getfixturevalue("nothing_stays_behind")
+
+    @contextmanager
+    def made(**options: Any) -> Iterator[tuple[Executor, int]]:
+        name, room = "tests.engine.workers:Worker", {**ROOM, **options}
+        with executor_on(request, request.param, name, 1, "cpu", **room) as executor:
+            yield executor, executor._engine.crew.workers[0].pid
+
+    return made
 
 
-def kill_and_check(executor: MultiprocExecutor, pid: int, pending: list[Any]) -> None:
+def kill_and_check(executor: Executor, pid: int, pending: list[Any]) -> None:
     """Kill the worker: in two seconds everything that pends has failed by name."""
     causes: list[BaseException] = []
     executor.on_failure(causes.append)
@@ -48,7 +56,7 @@ def kill_and_check(executor: MultiprocExecutor, pid: int, pending: list[Any]) ->
         executor.submit("next")
 
 
-def test_killed_while_idle_with_an_output_that_nobody_has_taken() -> None:
+def test_killed_while_idle_with_an_output_that_nobody_has_taken(one_worker: OneWorker) -> None:
     with one_worker(arena_cap=160 * MB) as (executor, pid):
         tensor = _large_output_without_a_second_copy(executor, 128 * MB)
         done = executor.execute_model(("fill", (2, 9000)))
@@ -58,7 +66,7 @@ def test_killed_while_idle_with_an_output_that_nobody_has_taken() -> None:
         assert tensor.eq(1).all(), "results outlive the worker"
 
 
-def _large_output_without_a_second_copy(executor: MultiprocExecutor, nbytes: int) -> Any:
+def _large_output_without_a_second_copy(executor: Executor, nbytes: int) -> Any:
     """Take an output: this process's peak memory grows by its bytes, and at most 64 MB more."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _memory("VmRSS")
@@ -74,7 +82,7 @@ def _memory(name: str) -> int:
     return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
 
 
-def test_killed_in_a_forward(tmp_path: Path) -> None:
+def test_killed_in_a_forward(one_worker: OneWorker, tmp_path: Path) -> None:
     with one_worker() as (executor, pid):
         futures = [executor.submit(("wait_for", str(tmp_path / "never"))) for _ in range(4)]
         waits = [executor.wait_output_ready(future.async_output_id) for future in futures]
@@ -83,7 +91,7 @@ def test_killed_in_a_forward(tmp_path: Path) -> None:
         kill_and_check(executor, pid, [*futures[1:], *waits[1:], call, drop])
 
 
-def test_killed_between_compute_done_and_output_ready() -> None:
+def test_killed_between_compute_done_and_output_ready(one_worker: OneWorker) -> None:
     with one_worker(arena_cap=MB) as (executor, pid):
         first = executor.execute_model(("fill", (1, MB // 8)))
         second = executor.execute_model(("fill", (2, MB // 4 - 16)))  # waits for room
@@ -93,7 +101,7 @@ def test_killed_between_compute_done_and_output_ready() -> None:
         assert executor.wait_output_ready(first.async_output_id).result()[0] == 1
 
 
-def test_killed_while_it_writes_with_its_lock_held() -> None:
+def test_killed_while_it_writes_with_its_lock_held(one_worker: OneWorker) -> None:
     """The pump is held up, so that the worker is in the middle of a message that it locks for."""
     release = threading.Event()
     with one_worker() as (executor, pid):

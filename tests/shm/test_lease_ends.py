@@ -16,7 +16,7 @@ import torch
 
 from omni_platforms.errors import ArenaForkedError
 from omni_platforms.shm import lease as lease_module
-from omni_platforms.shm import view as view_module
+from omni_platforms.shm import reader as reader_module
 from tests.shm.test_lease import N, Pair, lent, result
 
 
@@ -29,9 +29,9 @@ class _Interrupt(weakref.ref[Any]):
 def test_an_interrupted_return_is_made_up_for(pair: Pair) -> None:
     arena, view = pair
     exporters: list[Any] = []
-    lease = view_module.lease
+    lease = reader_module.lease
     with mock.patch.object(
-        view_module, "lease", lambda *a: exporters.append(lease(*a)) or exporters[-1]
+        reader_module, "lease", lambda *a: exporters.append(lease(*a)) or exporters[-1]
     ):
         tensor = result(pair)
     interrupt = _Interrupt(exporters.pop(), ctypes.pythonapi.PyErr_SetInterruptEx)

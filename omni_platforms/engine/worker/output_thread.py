@@ -56,6 +56,7 @@ class OutputThread:
         main_is_idle: Callable[[], bool],
         borrow: bool = False,
         max_in_flight: int = 4,
+        announces: bool = True,
     ) -> None:
         self._platform = arena.platform
         self._device = arena.device
@@ -66,6 +67,7 @@ class OutputThread:
         self._main_is_idle = main_is_idle
         self._borrow = borrow
         self._most = max(1, max_in_flight)
+        self._announces = announces
         self._queue: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._changed = threading.Condition(threading.Lock())
         self._unfinished = 0
@@ -215,7 +217,7 @@ class OutputThread:
         from whoever launches a forward, for an output that comes a little sooner. What is
         announced is the parent's to give back, whatever becomes of the output.
         """
-        if not (self._main_is_idle() and self._table.wanted(name)):
+        if not (self._announces and self._main_is_idle() and self._table.wanted(name)):
             return False
         packet = packing.announce()
         if packet is None:

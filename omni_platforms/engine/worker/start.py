@@ -122,7 +122,14 @@ def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Part
     inbox = Inbox(channel, table, room, reporter)
     borrow = bool(getattr(worker, "borrow_outputs", False))
     outputs = OutputThread(
-        arena, room, table, reporter, inbox.main_is_idle, borrow, setup.max_in_flight
+        arena,
+        room,
+        table,
+        reporter,
+        inbox.main_is_idle,
+        borrow,
+        setup.max_in_flight,
+        announces=setup.announces,
     )
     loop = MainLoop(worker, setup, arena, table, room, inbox, outputs, reporter)
     return Parts(worker, arena, room, inbox, outputs, loop)
