@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from omni_platforms.bench.check import Pattern, stamp
+from omni_platforms.bench.machine import is_simulated
 from omni_platforms.platform.interface import OmniPlatform
 
-_SIZE = 4096
+_SIZE, _SIMULATED_SIZE = 4096, 64
 
 
 class Producer:
@@ -50,7 +51,8 @@ class Producer:
 
     def _matrices(self) -> tuple[Tensor, Tensor]:
         if self._factor is None or self._product is None:
-            self._factor = torch.randn(_SIZE, _SIZE, dtype=torch.bfloat16, device=self._device)
+            size = _SIMULATED_SIZE if is_simulated(self._platform) else _SIZE
+            self._factor = torch.randn(size, size, dtype=torch.bfloat16, device=self._device)
             self._product = torch.empty_like(self._factor)
         return self._factor, self._product
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -37,7 +38,8 @@ from omni_platforms.engine import MultiprocExecutor
 from omni_platforms.errors import BenchError
 from omni_platforms.outputs import AsyncOutputExecutor
 from omni_platforms.platform.cpu import CpuPlatform
-from omni_platforms.shm import Arena
+from omni_platforms.shm import Arena, Packing
+from omni_platforms.simulator import Simulation
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 1 << 20
@@ -228,3 +230,39 @@ def test_the_engine_is_the_product_as_it_is(make_ways: Callable[[], Ways]) -> No
     assert type(ways._engine) is MultiprocExecutor
     figures: Mapping[str, float] = ways.all()[ENGINE]()
     assert set(figures) == {AT_HAND, READ}
+
+
+# A simulated device, whose copies are as late as they can be ------------------
+
+BEHIND = [BARE, handoff_ways.BLOCKING, COMMON, QUEUE, handoff_ways.ONE_PROCESS, ARENA]
+
+
+@pytest.fixture
+def behind_products(sim: Simulation) -> Iterator[Ways]:
+    """All ways but the engine's, behind two products on a device that works only when it must."""
+    sim.reset("lazy")
+    platform, device = sim.platform, sim.platform.resolve_device()
+    bench = Bench(platform, device, rounds=1, quick=True)
+    with (
+        Arena(platform, device, cap=8 * SIZE, segment_bytes=8 * SIZE) as arena,
+        Consumer(arena) as process,
+        AsyncOutputExecutor(platform, device) as outputs,
+    ):
+        yield Ways(bench, SIZE, 2, process, arena, outputs, mock.MagicMock())
+
+
+@pytest.mark.slow
+def test_outputs_behind_a_forward_are_waited_for(
+    behind_products: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = behind_products.all()
+    for _ in range(2):
+        for name in BEHIND:
+            figures = ways[name]()
+            assert figures[AT_HAND] < figures[READ] < 60
+    monkeypatch.setattr(Packing, "_await_device", lambda packing, timeout: True)
+    monkeypatch.setattr(type(behind_products._platform), "synchronize_event", lambda *_: True)
+    with pytest.raises(BenchError, match=rf"{ARENA}: .* elements are wrong"):
+        ways[ARENA]()
+    monkeypatch.undo()
+    behind_products._platform.synchronize(behind_products._producer._device)
