@@ -140,18 +140,20 @@ def target_text(row: dict[str, Any]) -> str:
 
 
 def _count_table(counts: Sequence[dict[str, Any]]) -> Table:
-    lines = [
-        [
-            count["name"],
-            f"{count['value']:,.10g}",
-            count["unit"],
-            "" if count["limit"] is None else f"at most {count['limit']:,.10g}",
-            _VERDICT[count["met"]],
-            count["note"],
-        ]
-        for count in counts
-    ]
+    lines = [count_cells(count) for count in counts]
     return _aligned(("", "value", "unit", "target", "", "note"), lines, 1)
+
+
+def count_cells(count: dict[str, Any]) -> list[str]:
+    """Return what stands in the columns of a count."""
+    return [
+        count["name"],
+        f"{count['value']:,.10g}",
+        count["unit"],
+        "" if count["limit"] is None else f"at most {count['limit']:,.10g}",
+        _VERDICT[count["met"]],
+        count["note"],
+    ]
 
 
 def _aligned(headings: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> Table:

@@ -95,8 +95,9 @@ def run(bench: Bench) -> list[Row]:
     model = Model(bench)
     kinds = model.kinds()
     rows: list[Row] = []
-    with AsyncOutputExecutor(bench.platform, bench.device) as outputs:
-        measured: dict[str, Loop] = {ALONE: _alone, **loops(outputs)}
+    executor = partial(AsyncOutputExecutor, bench.platform, bench.device)
+    with executor() as lagging, executor() as draining:
+        measured = {ALONE: _alone, **loops(lagging, draining)}
         for kind, work in kinds.items():
             for sequences, logprobs in _QUICK_SIZES if bench.quick else _SIZES:
                 bench.progress(f"{NAME}: {kind}, {sequences} sequences")
@@ -107,13 +108,16 @@ def run(bench: Bench) -> list[Row]:
     return rows
 
 
-def loops(outputs: AsyncOutputExecutor) -> dict[str, Loop]:
-    """Return every way that brings the steps' values to the host, by name."""
+def loops(lagging: AsyncOutputExecutor, draining: AsyncOutputExecutor) -> dict[str, Loop]:
+    """Return every way that brings the steps' values to the host, by name.
+
+    Two ways have an executor each: an executor learns how soon its outputs are asked for.
+    """
     return {
         TOLIST: _tolist,
         CPU: _cpu,
-        LAG_ONE: partial(_lag_one, outputs),
-        DRAIN: partial(_drain, outputs),
+        LAG_ONE: partial(_lag_one, lagging),
+        DRAIN: partial(_drain, draining),
     }
 
 

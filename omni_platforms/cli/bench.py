@@ -38,6 +38,13 @@ _OVER_BUDGET = 3
     help="Measure nothing: show a result that --json printed.",
 )
 @click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the result's pictures as FILE.png, and with its tables as FILE.html; needs the "
+    "extra bench.",
+)
+@click.option(
     "--recommend",
     is_flag=True,
     help="Measure this machine for some seconds and say which settings to use.",
@@ -63,6 +70,7 @@ def bench(
     quick: bool,
     strict: bool,
     saved: Path | None,
+    plot: Path | None,
     recommend: bool,
     forward_ms: float | None,
     output_bytes: int | None,
@@ -70,13 +78,14 @@ def bench(
 ) -> None:
     """Measure what handing outputs over costs here.
 
-    NAME is submit or all, which is the default. Each way of a case is measured
-    once a round, in turn with the others, and what it moved is checked; a benchmark that
-    moved a wrong byte prints no number. docs/benchmarks.md says what each row means.
+    NAME is submit, handoff, pipeline, tokens or all, which is the default. Each way
+    of a case is measured once a round, in turn with the others, and what it moved is
+    checked; a benchmark that moved a wrong byte prints no number. docs/benchmarks.md says
+    what each row means.
     The exit status is 1 when a byte was wrong, and 0 when a target was missed, but for --strict.
     """
-    if recommend and (names or saved is not None):
-        raise click.UsageError("--recommend measures by itself; it takes no NAME and no --from")
+    if recommend and (names or saved is not None or plot is not None):
+        raise click.UsageError("--recommend takes no NAME, no --from and no --plot")
     if not recommend and (forward_ms, output_bytes) != (None, None):
         raise click.UsageError("--forward-ms and --output-bytes describe a workload to --recommend")
     with json_channel(as_json) as write_json:
@@ -84,8 +93,11 @@ def bench(
             show = write_json if as_json else None
             _recommend(rounds, quick, forward_ms, output_bytes, show)
             return
+        from omni_platforms.bench.plot import check_plot, write_plot
         from omni_platforms.bench.report import missed, print_report, read_result
 
+        if plot is not None:
+            check_plot(plot)
         if saved is None:
             document = _measure(names, rounds, quick)
         elif names or rounds or quick:
@@ -96,6 +108,8 @@ def bench(
             write_json(document)
         else:
             print_report(document)
+        for file in () if plot is None else write_plot(document, plot):
+            note(f"wrote {file}")
         below = missed(document)
     if strict and below:
         for line in below:

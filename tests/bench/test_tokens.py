@@ -33,7 +33,7 @@ def test_every_way_gives_the_numbers_of_every_step(
 ) -> None:
     steps = tokens.Steps(STEPS.work, 3, logprobs, STEPS.count, STEPS.first)
     with AsyncOutputExecutor(CpuPlatform()) as outputs:
-        values = tokens.loops(outputs)[name](model, steps)
+        values = tokens.loops(outputs, outputs)[name](model, steps)
     tokens.check(name, steps, values)
     assert [set(value) for value in values] == [{"ids", "logprobs"} if logprobs else {"ids"}] * 5
     assert [int(value["ids"][0]) for value in values] == [
