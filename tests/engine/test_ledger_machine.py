@@ -201,6 +201,7 @@ def test_anything_that_can_happen() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_much_more_of_it() -> None:
     thorough = settings(max_examples=1000, stateful_step_count=80, deadline=None)
     run_state_machine_as_test(LedgerMachine, settings=thorough)

@@ -30,7 +30,7 @@ def _cases() -> list[Any]:
             if size == 3 and len(extra) > 1:
                 continue  # two million orders
             heavy = (size == 3 and extra) or (size == 2 and len(extra) > 1)
-            marks = [pytest.mark.slow] if heavy else []
+            marks = [pytest.mark.slow, pytest.mark.timeout(1200)] if heavy else []
             cases.append(pytest.param(size, extra, id=f"{size}, {name}", marks=marks))
     return cases
 

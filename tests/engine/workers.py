@@ -174,6 +174,7 @@ class Worker:
             "path": sys.path,
             "switches": _context_switches(),
             "descriptors": len(os.listdir("/proc/self/fd")),
+            "rss": psutil.Process().memory_info().rss,
         }
 
     def say(self, text: str) -> None:
@@ -278,6 +279,36 @@ class OnDevice(Worker):
 
 class Borrowing(OnDevice):
     borrow_outputs = True
+
+
+class WatchesDevices(OnDevice):
+    """Notes on which device each thread is when it waits for an event."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        super().__init__(rank, device, config)
+        self.waits: dict[str, set[int]] = {}
+        wait = self.platform.synchronize_event
+
+        def noted(event: Any, timeout: float | None = None) -> bool:
+            here = self.waits.setdefault(threading.current_thread().name, set())
+            here.add(torch.accelerator.current_device_index())
+            return bool(wait(event, timeout))
+
+        self.platform.synchronize_event = noted
+
+    def devices_of_waits(self) -> dict[str, list[int]]:
+        return {name: sorted(devices) for name, devices in self.waits.items()}
+
+    def bytes_ever_on(self, index: int) -> int:
+        return int(torch.accelerator.memory_stats(index)["allocated_bytes.all.peak"])
+
+
+class StaysOnTheFirst(WatchesDevices):
+    """On a platform whose `set_device` does nothing from now on, which is the planted bug."""
+
+    def __init__(self, rank: int, device: torch.device, config: Any) -> None:
+        super().__init__(rank, device, config)
+        self.platform.set_device = lambda device: None
 
 
 class SingleWorker:
