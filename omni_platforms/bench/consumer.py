@@ -33,6 +33,7 @@ class Consumer:
         ours, theirs = socket.socketpair()
         self._channel, their_channel = context.Pipe()
         self._queue = context.Queue()
+        self._expects_output = False
         self._process = context.Process(
             target=serve, args=(theirs, their_channel, self._queue), daemon=True
         )
@@ -51,8 +52,10 @@ class Consumer:
         raises `BenchError` for a wrong one.
         """
         self._ask(job, str)
+        self._expects_output = True  # and so nothing else, until it has answered
         started = send()
         answer = self._answer()
+        self._expects_output = False
         if not isinstance(answer, Received):
             raise BenchError(str(answer))
         return started, answer
@@ -75,16 +78,22 @@ class Consumer:
     def close(self) -> None:
         """End the process. A second call is harmless."""
         if self._process.is_alive():
-            try:
-                self._channel.send(None)
-            except OSError:
-                self._process.terminate()
+            self._ask_to_end()
             self._process.join(_END_TIMEOUT_S)
             if self._process.is_alive():
                 self._process.kill()
                 self._process.join()
         self._channel.close()
         self._queue.close()
+
+    def _ask_to_end(self) -> None:
+        if not self._expects_output:
+            try:
+                self._channel.send(None)
+                return
+            except OSError:  # it is ending, or cannot read any more
+                pass
+        self._process.terminate()
 
     def __enter__(self) -> Consumer:
         return self

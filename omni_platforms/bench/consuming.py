@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import socket
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -59,6 +60,7 @@ def read_pages(value: Tensor) -> None:
 
 def serve(segments: socket.socket, channel: Connection, queue: Any) -> None:
     """Receive outputs until `None` comes or the other end is gone. Runs in a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever measures hears of it, and ends this
     torch.set_num_threads(1)  # threads that spin behind a check would disturb the next round
     view = ArenaView.connect(segments)
     ways: dict[str, Callable[[Job], Tensor]] = {

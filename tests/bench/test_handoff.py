@@ -190,6 +190,19 @@ def test_a_consumer_that_dies_is_an_error_and_no_wait() -> None:
             process.usage()
 
 
+def test_a_consumer_that_waits_for_an_output_in_vain_is_ended_at_once() -> None:
+    """As when a way fails: it cannot hear of the end in a queue that nothing comes from."""
+    with Arena(CpuPlatform(), cap=SIZE, segment_bytes=SIZE) as arena, Consumer(arena) as process:
+
+        def fail() -> float:
+            raise OSError("no device any more")
+
+        with pytest.raises(OSError, match="no device"):
+            process.take(Job("queue", "a way", SIZE, 1), fail)
+        process.close()
+        assert process._process.exitcode == -signal.SIGTERM
+
+
 PARENT = """
 import time
 from omni_platforms.bench.consumer import Consumer
