@@ -190,6 +190,7 @@ def test_a_consumer_that_dies_is_an_error_and_no_wait() -> None:
             process.usage()
 
 
+@pytest.mark.slow
 def test_a_consumer_that_waits_for_an_output_in_vain_is_ended_at_once() -> None:
     """As when a way fails: it cannot hear of the end in a queue that nothing comes from."""
     with Arena(CpuPlatform(), cap=SIZE, segment_bytes=SIZE) as arena, Consumer(arena) as process:
