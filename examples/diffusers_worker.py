@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
+from omni_platforms.bench.small_diffusers import small_pipeline
+
 _ALWAYS = {"output_type": "pt"}  # a tensor on the device: the executor takes it to the host
 _NOT_FOR_THE_PIPELINE = ("id", "seed")
-_WIDTH = 32
 
 
 class DiffusersWorker:
@@ -36,7 +37,7 @@ class DiffusersWorker:
     def __init__(self, rank: int, device: torch.device, config: dict[str, Any] | None) -> None:
         config = config or {}
         checkpoint, dtype = config.get("checkpoint"), config.get("dtype", "float32")
-        pipeline = tiny_pipeline() if checkpoint is None else load(checkpoint, dtype)
+        pipeline = small_pipeline() if checkpoint is None else load(checkpoint, dtype)
         self.pipeline = pipeline.to(device)
         self.pipeline.set_progress_bar_config(disable=True)
         self.defaults = config.get("defaults", {})
@@ -61,73 +62,3 @@ def load(checkpoint: str, dtype: str) -> Any:
     return DiffusionPipeline.from_pretrained(
         checkpoint, torch_dtype=getattr(torch, dtype), local_files_only=True
     )
-
-
-def tiny_pipeline() -> Any:
-    """Return a Stable Diffusion pipeline of two levels with random weights, always the same."""
-    from diffusers import (
-        AutoencoderKL,
-        DDIMScheduler,
-        StableDiffusionPipeline,
-        UNet2DConditionModel,
-    )
-
-    tokenizer = _tokenizer()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        unet = UNet2DConditionModel(
-            sample_size=32,
-            block_out_channels=(8, 16),
-            layers_per_block=1,
-            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-            cross_attention_dim=_WIDTH,
-            attention_head_dim=4,
-            norm_num_groups=4,
-        )
-        vae = AutoencoderKL(
-            block_out_channels=(8, 16),
-            down_block_types=("DownEncoderBlock2D",) * 2,
-            up_block_types=("UpDecoderBlock2D",) * 2,
-            latent_channels=4,
-            norm_num_groups=4,
-        )
-        return StableDiffusionPipeline(
-            vae=vae,
-            text_encoder=_text_encoder(tokenizer),
-            tokenizer=tokenizer,
-            unet=unet,
-            scheduler=DDIMScheduler(clip_sample=False, set_alpha_to_one=False, steps_offset=1),
-            safety_checker=None,
-            feature_extractor=None,
-            requires_safety_checker=False,
-        )
-
-
-def _text_encoder(tokenizer: Any) -> Any:
-    from transformers import CLIPTextConfig, CLIPTextModel
-
-    return CLIPTextModel(
-        CLIPTextConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=_WIDTH,
-            intermediate_size=37,
-            num_attention_heads=4,
-            num_hidden_layers=2,
-            max_position_embeddings=tokenizer.model_max_length,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
-
-
-def _tokenizer() -> Any:
-    """Return CLIP's tokenizer with letters for words: a vocabulary that needs no download."""
-    from transformers import CLIPTokenizer
-
-    letters = [chr(code) for code in range(ord("!"), ord("~") + 1)]
-    words = [*letters, *(f"{letter}</w>" for letter in letters)]
-    words += ["<|startoftext|>", "<|endoftext|>"]
-    vocabulary = {word: number for number, word in enumerate(words)}
-    return CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)

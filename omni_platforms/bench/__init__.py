@@ -13,3 +13,6 @@ BENCHMARKS = {
     "tokens": "omni_platforms.bench.tokens",
 }
 """Every benchmark's module, by the name that the command line knows, in the order of a run."""
+
+MODELS = {"diffusers": "omni_platforms.bench.diffusers_model"}
+"""Benchmarks of a real model, which need an extra, by its name."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
+from typing import Any
 
 from omni_platforms.bench.common_path import BareCopy
 from omni_platforms.bench.common_worker import CommonWorker
@@ -167,11 +168,18 @@ def room_for_queue(bench: Bench, largest_output: int) -> bool:
     return False
 
 
-def engine(bench: Bench, devices: Sequence[int], largest_output: int) -> MultiprocExecutor:
+def engine(
+    bench: Bench,
+    devices: Sequence[int],
+    largest_output: int,
+    worker: str = _WORKER,
+    config: Any = None,
+) -> MultiprocExecutor:
     """Start a worker for each device, with shared memory that need not grow."""
     room = _ARENA_OUTPUTS * largest_output
     return MultiprocExecutor(
-        _WORKER,
+        worker,
+        config=config,
         num_workers=len(devices),
         platform=bench.platform,
         devices=devices,

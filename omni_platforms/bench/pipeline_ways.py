@@ -12,11 +12,10 @@ from typing import Any, Protocol
 
 import torch
 
-from omni_platforms.bench.common_path import blocking_copy
 from omni_platforms.bench.common_worker import CommonWorker
-from omni_platforms.bench.forwards import Forward, Request
-from omni_platforms.bench.pipeline_worker import BLOCKING
-from omni_platforms.bench.reading import Reader
+from omni_platforms.bench.forwards import Request
+from omni_platforms.bench.pipeline_worker import BLOCKING, Model, to_host
+from omni_platforms.bench.reading import PatternReader, Reader
 from omni_platforms.engine import MultiprocExecutor
 from omni_platforms.outputs import AsyncOutputExecutor
 
@@ -29,21 +28,21 @@ class Way(Protocol):
     def start(self, request: Request) -> Any:
         """Begin a request, or queue it; return what `finish` takes."""
 
-    def finish(self, started: Any) -> torch.Tensor:
+    def finish(self, started: Any) -> Any:
         """Block until the output is on the host, and return it."""
 
 
 class Blocking:
     """The forward and a blocking copy, in this process."""
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: Model) -> None:
         self._forward = forward
 
-    def start(self, request: Request) -> torch.Tensor:
+    def start(self, request: Request) -> Any:
         """Run the forward and copy its output. Blocks until both are done."""
-        return blocking_copy(self._forward(request))
+        return to_host(self._forward(request))
 
-    def finish(self, started: torch.Tensor) -> torch.Tensor:
+    def finish(self, started: Any) -> Any:
         """Return the output, which is here."""
         return started
 
@@ -51,7 +50,7 @@ class Blocking:
 class Executor:
     """The forward in this process, its output through `AsyncOutputExecutor`."""
 
-    def __init__(self, forward: Forward, outputs: AsyncOutputExecutor) -> None:
+    def __init__(self, forward: Model, outputs: AsyncOutputExecutor) -> None:
         self._forward = forward
         self._outputs = outputs
 
@@ -59,10 +58,9 @@ class Executor:
         """Launch the forward and submit its output."""
         return self._outputs.submit(self._forward(request))
 
-    def finish(self, started: Future[Any]) -> torch.Tensor:
+    def finish(self, started: Future[Any]) -> Any:
         """Wait for the copy."""
-        output: torch.Tensor = started.result(OUTPUT_TIMEOUT_S)
-        return output
+        return started.result(OUTPUT_TIMEOUT_S)
 
 
 class Engine:
@@ -76,11 +74,9 @@ class Engine:
         """Queue the request; return its output's id."""
         return self._executor.submit(replace(request, way=self._way)).async_output_id
 
-    def finish(self, started: str) -> torch.Tensor:
+    def finish(self, started: str) -> Any:
         """Wait for the output."""
-        future = self._executor.wait_output_ready(started)
-        output: torch.Tensor = future.result(OUTPUT_TIMEOUT_S)
-        return output
+        return self._executor.wait_output_ready(started).result(OUTPUT_TIMEOUT_S)
 
 
 class BlockingEngine(Engine):
@@ -109,11 +105,17 @@ class Consumer:
     """Drives requests along a way and reads their outputs.
 
     With a `thread` the outputs are finished and read there, so that forwards which are launched
-    on the calling thread go on meanwhile; without, on the calling thread.
+    on the calling thread go on meanwhile; without, on the calling thread. `reader` makes
+    what reads them, given their way's name.
     """
 
-    def __init__(self, thread: ThreadPoolExecutor | None = None) -> None:
+    def __init__(
+        self,
+        thread: ThreadPoolExecutor | None = None,
+        reader: Callable[[str], Reader] = PatternReader,
+    ) -> None:
         self._thread = thread
+        self._reader = reader
 
     def seconds(self, name: str, way: Way, requests: Sequence[Request], in_flight: int) -> float:
         """Return the seconds a request, from the first start until the last output is read.
@@ -122,7 +124,7 @@ class Consumer:
         before the clock; the last output is checked in full behind it. Blocks. Raises `BenchError`
         for a wrong byte, and what the way raises.
         """
-        reader = Reader(name)
+        reader = self._reader(name)
         self._drive(way, requests[:1], 1, reader)
         start = time.perf_counter()
         self._drive(way, requests[1:], in_flight, reader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any, Protocol
 
 import torch
 
@@ -16,8 +17,18 @@ PAGE_WORDS = 1024
 _PIECE = 1 << 24  # words: so few are read of it that torch does so on this thread
 
 
-class Reader:
-    """Reads outputs on the host, and keeps the last one for a whole check. One thread at a time."""
+class Reader(Protocol):
+    """What reads the outputs of one measurement, one after the other."""
+
+    def read(self, output: Any, request: Request) -> None:
+        """Read every page of an output, as part of what is timed. Raises `BenchError`."""
+
+    def check_last(self) -> None:
+        """Check every byte of the last output, outside of clocks. Raises `BenchError`."""
+
+
+class PatternReader:
+    """Reads outputs of `Forward`, and keeps the last one for a whole check."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from importlib import import_module
 from typing import Any, Protocol
 
-from omni_platforms.bench import BENCHMARKS
+from omni_platforms.bench import BENCHMARKS, MODELS
 from omni_platforms.bench.context import Bench
 from omni_platforms.bench.machine import load_warning, machine, simulated_warning, versions
 from omni_platforms.bench.report import SCHEMA_VERSION, noise_warnings
@@ -27,8 +27,8 @@ class Benchmark(Protocol):
 
 
 def load(name: str) -> Benchmark:
-    """Import a benchmark. Raises `KeyError` for a name that is not in the table."""
-    benchmark: Benchmark = import_module(BENCHMARKS[name])
+    """Import a benchmark. Raises `KeyError` for a name that is in neither table."""
+    benchmark: Benchmark = import_module({**BENCHMARKS, **MODELS}[name])
     return benchmark
 
 

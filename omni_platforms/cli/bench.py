@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omni_platforms.bench import BENCHMARKS
+from omni_platforms.bench import BENCHMARKS, MODELS
 from omni_platforms.cli.output import WriteJson, json_channel, json_option, note
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ _OVER_BUDGET = 3
     type=click.Path(path_type=Path),
     metavar="RESULT.json",
     help="Measure nothing: show a result that --json printed.",
+)
+@click.option(
+    "--model",
+    type=click.Choice(list(MODELS)),
+    help="Run a real pipeline instead, small and with random weights, or beside each NAME; needs "
+    "the extra of that name.",
 )
 @click.option(
     "--plot",
@@ -70,6 +76,7 @@ def bench(
     quick: bool,
     strict: bool,
     saved: Path | None,
+    model: str | None,
     plot: Path | None,
     recommend: bool,
     forward_ms: float | None,
@@ -84,8 +91,8 @@ def bench(
     what each row means.
     The exit status is 1 when a byte was wrong, and 0 when a target was missed, but for --strict.
     """
-    if recommend and (names or saved is not None or plot is not None):
-        raise click.UsageError("--recommend takes no NAME, no --from and no --plot")
+    if recommend and (names or model or saved is not None or plot is not None):
+        raise click.UsageError("--recommend takes no NAME, no --model, no --from and no --plot")
     if not recommend and (forward_ms, output_bytes) != (None, None):
         raise click.UsageError("--forward-ms and --output-bytes describe a workload to --recommend")
     with json_channel(as_json) as write_json:
@@ -99,8 +106,8 @@ def bench(
         if plot is not None:
             check_plot(plot)
         if saved is None:
-            document = _measure(names, rounds, quick)
-        elif names or rounds or quick:
+            document = _measure(names, model, rounds, quick)
+        elif names or model or rounds or quick:
             raise click.UsageError("--from shows a saved result; it takes no NAME and no rounds")
         else:
             document = read_result(saved)
@@ -135,11 +142,15 @@ def _recommend(
         click.echo(line)
 
 
-def _measure(names: Sequence[str], rounds: int | None, quick: bool) -> dict[str, Any]:
+def _measure(
+    names: Sequence[str], model: str | None, rounds: int | None, quick: bool
+) -> dict[str, Any]:
     from omni_platforms.bench.session import run_benchmarks
 
-    chosen = list(dict.fromkeys(BENCHMARKS if _ALL in names or not names else names))
-    return run_benchmarks(chosen, _run(rounds, quick))
+    everything = _ALL in names or (not names and model is None)
+    chosen = BENCHMARKS if everything else dict.fromkeys(names)
+    # The model first: a missing extra is then said before anything is measured.
+    return run_benchmarks([*([model] if model else []), *chosen], _run(rounds, quick))
 
 
 def _run(rounds: int | None, quick: bool) -> Bench:

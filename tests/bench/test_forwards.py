@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omni_platforms.bench.check import Pattern
 from omni_platforms.bench.forwards import Forward, Request, Work
-from omni_platforms.bench.reading import PAGE_WORDS, Reader
+from omni_platforms.bench.reading import PAGE_WORDS, PatternReader
 from omni_platforms.errors import BenchError
 from omni_platforms.platform.cpu import CpuPlatform
 
@@ -77,7 +77,7 @@ def test_work_is_one_kernel_where_that_is_too_long_already() -> None:
 
 
 def test_a_right_output_is_read_and_checked_once() -> None:
-    reader = Reader("a way")
+    reader = PatternReader("a way")
     for number in (1, 2):
         reader.read(output(number), request(number))
     reader.check_last()
@@ -90,13 +90,13 @@ def test_a_wrong_page_is_seen_inside_the_clock(place: int) -> None:
     wrong = output()
     wrong[place] += 1
     with pytest.raises(BenchError, match="output 7"):
-        Reader("a way").read(wrong, request())
+        PatternReader("a way").read(wrong, request())
 
 
 def test_a_wrong_byte_between_is_seen_outside() -> None:
     wrong = output()
     wrong[PAGE_WORDS + 1] += 1
-    reader = Reader("a way")
+    reader = PatternReader("a way")
     reader.read(wrong, request())
     with pytest.raises(BenchError, match=f"byte {4 * (PAGE_WORDS + 1)}"):
         reader.check_last()
@@ -105,4 +105,4 @@ def test_a_wrong_byte_between_is_seen_outside() -> None:
 @pytest.mark.parametrize("wrong", [output(6), output(7)[:-1], torch.zeros(SIZE // 4).int()])
 def test_the_output_of_another_request_is_seen_at_once(wrong: torch.Tensor) -> None:
     with pytest.raises(BenchError, match="output 7"):
-        Reader("a way").read(wrong, request())
+        PatternReader("a way").read(wrong, request())

@@ -56,6 +56,6 @@ def test_a_checkpoint_gives_what_its_configuration_gave(tmp_path: Path) -> None:
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    example.tiny_pipeline().save_pretrained(tmp_path / "checkpoint")
+    example.small_pipeline().save_pretrained(tmp_path / "checkpoint")
     loaded = pictures(tmp_path, "loaded", {"checkpoint": str(tmp_path / "checkpoint")})
     assert np.array_equal(np.stack(built), np.stack(loaded))
