@@ -15,11 +15,12 @@ EXECUTOR = "AsyncOutputExecutor"
 WORKER_ALONE = "forwards alone, in the worker"
 WORKER_BLOCKING = "blocking .cpu() in the worker"
 COMMON = "common async path"
+TORCH_QUEUE = "torch.multiprocessing queue"
 ENGINE = "MultiprocExecutor"
-SLOW = (BLOCKING, WORKER_BLOCKING, COMMON)
+SLOW = (BLOCKING, WORKER_BLOCKING, COMMON, TORCH_QUEUE)
 PARTS = {
     "one process": (ALONE, COPY, BLOCKING, EXECUTOR),
-    "across processes": (WORKER_ALONE, WORKER_BLOCKING, COMMON, ENGINE),
+    "across processes": (WORKER_ALONE, WORKER_BLOCKING, COMMON, TORCH_QUEUE, ENGINE),
 }
 
 QUEUE = 8

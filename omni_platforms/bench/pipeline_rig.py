@@ -23,6 +23,7 @@ from omni_platforms.bench.pipeline_grid import (
     EXECUTOR,
     QUEUE,
     SLOW,
+    TORCH_QUEUE,
     WORKER_ALONE,
     WORKER_BLOCKING,
     Cell,
@@ -34,6 +35,7 @@ from omni_platforms.bench.pipeline_ways import (
     Consumer,
     Engine,
     Executor,
+    TorchQueue,
     Way,
 )
 from omni_platforms.bench.pipeline_worker import forwards_alone
@@ -92,6 +94,7 @@ class Rig:
             EXECUTOR: (here, Executor(self._forward, self._outputs)),
             WORKER_BLOCKING: (parent, BlockingEngine(self.engine)),
             COMMON: (parent, Common(self._common)),
+            TORCH_QUEUE: (parent, TorchQueue(self._common)),
             ENGINE: (parent, Engine(self.engine)),
         }
 
@@ -103,7 +106,7 @@ class Rig:
             )
 
         if not self._segments:
-            del ways[COMMON]
+            del ways[COMMON], ways[TORCH_QUEUE]
         measured = {name: timed(name) for name in ways}
         if in_flight == 1:
             return {ALONE: lambda: self._alone(cell, 1), **measured}
@@ -157,13 +160,13 @@ class Rig:
 
 
 def room_for_queue(bench: Bench, largest_output: int) -> bool:
-    """Whether the common path may be measured: what writes beyond /dev/shm is killed."""
+    """Whether the common ways may be measured: what writes beyond /dev/shm is killed."""
     free = room_for_segments()
     if free is None or free > (QUEUE + 1) * largest_output:
         return True
     bench.warn(
-        f"pipeline: the common async path was left out: /dev/shm has {bytes_text(free)}. Give the "
-        "container more (--shm-size)"
+        "pipeline: the common path and torch's queue were left out: /dev/shm has "
+        f"{bytes_text(free)}. Give the container more (--shm-size)"
     )
     return False
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from omni_platforms.bench.common_worker import CommonWorker
+from omni_platforms.bench.common_worker import QUEUE_WAY, CommonWorker
 from omni_platforms.bench.forwards import Request
 from omni_platforms.bench.pipeline_worker import BLOCKING, Model, to_host
 from omni_platforms.bench.reading import PatternReader, Reader
@@ -99,6 +99,21 @@ class Common:
     def finish(self, started: None) -> torch.Tensor:
         """Receive the next output."""
         return self._worker.receive()
+
+
+class TorchQueue:
+    """A worker process that copies with blocking calls, and a queue of `torch.multiprocessing`."""
+
+    def __init__(self, worker: CommonWorker) -> None:
+        self._worker = worker
+
+    def start(self, request: Request) -> None:
+        """Send the request."""
+        self._worker.send(replace(request, way=QUEUE_WAY))
+
+    def finish(self, started: None) -> torch.Tensor:
+        """Receive the next output."""
+        return self._worker.receive_queued()
 
 
 class Consumer:

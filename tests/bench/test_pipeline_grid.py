@@ -74,6 +74,7 @@ def rows(
         grid.EXECUTOR: executor_s,
         grid.WORKER_BLOCKING: 0.020,
         grid.COMMON: 0.015,
+        grid.TORCH_QUEUE: 0.030,
         grid.ENGINE: engine_s,
     }
     if in_flight > 1:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 
 from omni_platforms.bench import pipeline, pipeline_rig
 from omni_platforms.bench import pipeline_grid as grid
-from omni_platforms.bench.common_worker import CommonWorker
+from omni_platforms.bench.common_worker import QUEUE_WAY, CommonWorker
 from omni_platforms.bench.context import Bench
 from omni_platforms.bench.forwards import Forward, Request, Work
 from omni_platforms.bench.pipeline_ways import Blocking, Consumer, Executor
@@ -143,10 +144,15 @@ def test_a_dead_worker_of_the_common_path_is_an_error(monkeypatch: pytest.Monkey
     with CommonWorker(0) as worker:
         (request,) = requests(1)
         worker.send(request)
-        assert torch.equal(worker.receive(), Forward(CpuPlatform(), HERE)(request))
+        right = Forward(CpuPlatform(), HERE)(request)
+        assert torch.equal(worker.receive(), right)
+        worker.send(replace(request, way=QUEUE_WAY))
+        assert torch.equal(worker.receive_queued(), right)
         worker.send(Request(3, WORK, 3))  # no multiple of four: the forward fails, and with it all
-        with pytest.raises(BenchError, match="common async path died"):
+        with pytest.raises(BenchError, match="common ways died"):
             worker.receive()
+        with pytest.raises(BenchError, match="common ways died"):
+            worker.receive_queued()
     assert segments() <= before
 
 
