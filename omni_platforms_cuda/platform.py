@@ -142,6 +142,13 @@ class CudaPlatform(AcceleratorPlatform):
             raise ValueError(f"sync_debug mode must be 'warn' or 'error', not {mode!r}")
         return _sync_debug(mode)
 
+    def profiler_range(self, name: str) -> AbstractContextManager[Any]:
+        """Return torch's range with an NVTX range around it, which Nsight Systems shows.
+
+        A ROCm build of torch makes it a roctx range (`torch.cuda.nvtx`, torch 2.13).
+        """
+        return _nvtx_range(name, super().profiler_range(name))
+
     @property
     def profiler_activity(self) -> torch.profiler.ProfilerActivity | None:
         """`ProfilerActivity.CUDA`."""
@@ -150,6 +157,16 @@ class CudaPlatform(AcceleratorPlatform):
 
 def _is_initialized() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _nvtx_range(name: str, inner: AbstractContextManager[Any]) -> Iterator[None]:
+    torch.cuda.nvtx.range_push(name)  # type: ignore[no-untyped-call]
+    try:
+        with inner:
+            yield
+    finally:
+        torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from pathlib import Path
 CORE = "omni_platforms"
 VENDORS = tuple(f"{CORE}_{name}" for name in ("cuda", "rocm", "npu", "xpu", "musa"))
 
-_BASE = {"_lazy", "errors", "settings"}
+_BASE = {"_lazy", "errors", "events", "observers", "settings"}
 _PLATFORM = _BASE | {"platform"}
 _OUTPUTS = _PLATFORM | {"outputs", "shm"}
 _ENGINE = _OUTPUTS | {"engine"}
@@ -34,6 +34,8 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "_lazy": set(),
     "errors": set(),
+    "events": set(),
+    "observers": set(),
     "settings": {"errors"},
     "platform": _BASE,
     "outputs": _PLATFORM,

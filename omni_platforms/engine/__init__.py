@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from omni_platforms.engine.messages import AsyncOutput
     from omni_platforms.engine.pending_state import PendingState
     from omni_platforms.engine.previews import Preview
+    from omni_platforms.engine.stats import EngineStats, WorkerStats
 
 __all__ = [
     "AsyncOutput",
     "EngineFuture",
+    "EngineStats",
     "MultiprocExecutor",
     "Origin",
     "Output",
     "PendingState",
     "Preview",
+    "WorkerStats",
 ]
 
 # A worker process imports this package, and needs none of them.
@@ -31,10 +34,12 @@ __getattr__, __dir__ = lazy_names(
     {
         "AsyncOutput": "omni_platforms.engine.messages",
         "EngineFuture": "omni_platforms.engine.future",
+        "EngineStats": "omni_platforms.engine.stats",
         "MultiprocExecutor": "omni_platforms.engine.executor",
         "Origin": "omni_platforms.engine.ledger_records",
         "Output": "omni_platforms.engine.aio",
         "PendingState": "omni_platforms.engine.pending_state",
         "Preview": "omni_platforms.engine.previews",
+        "WorkerStats": "omni_platforms.engine.stats",
     },
 )

@@ -50,6 +50,8 @@ class Asking:
         self._process = os.getpid()
         self.is_pump_here: Callable[[], bool] = lambda: False
         """Whether the calling thread is one that receives from a worker."""
+        self.future_type: Callable[..., EngineFuture] = EngineFuture
+        """What makes the futures; observers give it another one."""
         self.board = Board(links, window, lockstep, output_rank, self._output_future, retries)
 
     # Requests -----------------------------------------------------------------
@@ -71,7 +73,7 @@ class Asking:
         return self._enter(ExecuteBatch(f"b{next(self._numbers)}", pickled), None)
 
     def _enter(self, message: Execute | ExecuteBatch, previews: Previews | None) -> EngineFuture:
-        future = EngineFuture(message.id, self)
+        future = self.future_type(message.id, self)
         future.previews = previews
         with self.board.changed:
             self.board.enter(message, future, previews)
@@ -212,4 +214,4 @@ class Asking:
         )
 
     def _output_future(self, output_id: str) -> EngineFuture:
-        return EngineFuture(output_id, self, self._output_timeout)
+        return self.future_type(output_id, self, self._output_timeout)

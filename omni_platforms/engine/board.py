@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from omni_platforms.engine.dispatch import Dispatcher, Sends, Work
 from omni_platforms.engine.future import carry_out
@@ -68,6 +68,14 @@ class Board:
         self.asleep = False
         self.failure: BaseException | None = None
         self.late = 0
+
+    def state(self) -> Literal["running", "asleep", "closing", "ended"]:
+        """Return in one word whether requests are taken."""
+        if self.failure is not None:
+            return "ended"
+        if self.closing is not None:
+            return "closing"
+        return "asleep" if self.asleep else "running"
 
     def check_open(self) -> None:
         """Raise `ExecutorClosedError` when nothing new is accepted."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from omni_platforms.engine.ledger_records import Job, Output, OutputDescription
 from omni_platforms.errors import OutputDroppedError, UnknownOutputError
 
-DELIVERED, DROPPED = "delivered", "dropped"
+DELIVERED, DROPPED, FAILED = "delivered", "dropped", "failed"
 Fate = str | BaseException
 """What became of an output that is closed; an error is what a later wait gets."""
 
@@ -20,6 +20,8 @@ class Book:
         self._outputs: dict[str, Output] = {}
         self._closed: dict[str, Fate] = {}  # oldest first
         self._remembered = remembered
+        self.fates = {DELIVERED: 0, DROPPED: 0, FAILED: 0}
+        """How many outputs were closed, by what became of them."""
 
     def find(self, output_id: str) -> Output | None:
         """Return an open output; of a batch without a split any name may be one."""
@@ -78,6 +80,7 @@ class Book:
         """Enter the end of an output, and of its job if that was the last."""
         self._outputs.pop(output.id, None)
         output.job.members.pop(output.id, None)
+        self.fates[_counted_as(output, fate)] += 1
         self._remember(output.id, fate)
         self.forget_if_over(output.job)
 
@@ -112,6 +115,14 @@ class Book:
         self._closed[output_id] = fate
         while len(self._closed) > self._remembered:
             del self._closed[next(iter(self._closed))]
+
+
+def _counted_as(output: Output, fate: Fate) -> str:
+    """Return under which name an end is counted: an error that was delivered is a failure."""
+    if isinstance(fate, BaseException):
+        return FAILED
+    failed = fate == DELIVERED and output.outcome is not None and output.outcome.error is not None
+    return FAILED if failed else fate
 
 
 def _unknown(output_id: str) -> UnknownOutputError:

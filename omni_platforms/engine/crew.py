@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,9 @@ from omni_platforms.errors import (
     WorkerDiedError,
     WorkerSurvivedError,
 )
+from omni_platforms.events import log_event
+
+logger = logging.getLogger(__name__)
 
 _JOIN_S = 5.0
 
@@ -120,7 +124,18 @@ def _wait_started(workers: Sequence[W], timeout: float | None) -> list[Started]:
             for worker in workers:
                 worker.kill()  # ends the other waits
             raise
-    return [wait.result() for wait in waits]
+    started = [wait.result() for wait in waits]
+    for worker, said in zip(workers, started, strict=True):
+        log_event(
+            logger,
+            "worker_started",
+            name=worker.name,
+            pid=worker.pid,
+            platform=said.platform,
+            device=said.device,
+            registered=said.registered,
+        )
+    return started
 
 
 class Crew:
@@ -246,6 +261,7 @@ class Crew:
         for thread in threads - {here}:
             thread.join(max(0.0, deadline - time.monotonic()))
         worker.close()
+        log_event(logger, "worker_ended", rank=rank, pid=worker.pid, how=worker.state())
 
     def expect_end(self, rank: int) -> None:
         """Take the end of a worker from now on as what was wanted."""

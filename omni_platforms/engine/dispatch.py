@@ -124,6 +124,10 @@ class Dispatcher:
         """Return how many jobs wait here, and how many are at each worker."""
         return len(self._queue), [len(jobs) for jobs in self._at_worker.values()]
 
+    def loads(self) -> dict[int, int]:
+        """Return how many jobs are at each worker, by rank."""
+        return {rank: len(jobs) for rank, jobs in self._at_worker.items()}
+
     def room(self) -> int:
         """Return how many jobs the windows hold."""
         return self._window * (1 if self._lockstep else len(self.serving()))

@@ -11,9 +11,8 @@ from omni_platforms.engine.lifecycle import Engine
 from omni_platforms.engine.messages import Setup
 from omni_platforms.engine.parameters import check_choice, check_counts, for_each_rank, seconds
 from omni_platforms.engine.payload import Pickled
+from omni_platforms.engine.stats import Mode
 from omni_platforms.platform.interface import OmniPlatform
-
-Mode = Literal["data_parallel", "lockstep"]
 
 
 class MultiprocExecutor(Executor):

@@ -14,6 +14,7 @@ from omni_platforms.engine.messages import TRIM, AsyncOutput, Started
 from omni_platforms.engine.pending_state import PendingState
 from omni_platforms.engine.previews import Preview
 from omni_platforms.engine.rpc import call_all, put_to_sleep, wake_up
+from omni_platforms.engine.stats import EngineStats
 from omni_platforms.engine.waits import drop_and_wait, show_previews, wait_computed
 
 E = TypeVar("E", bound="Executor")
@@ -192,6 +193,10 @@ class Executor:
     def failure(self) -> BaseException | None:
         """What ended the executor, or `None`."""
         return self._ask.board.failure
+
+    def stats(self) -> EngineStats:
+        """Return counts since the executor was made, and what each worker has. Does not block."""
+        return self._engine.stats()
 
     def on_failure(self, callback: OnFailure) -> None:
         """Have `callback(cause)` called, once, when a failure ends the executor.

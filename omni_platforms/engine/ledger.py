@@ -61,6 +61,7 @@ class Ledger:
         self._failure: BaseException | None = None
         self.late = 0
         """Replies that nobody waited for any more: dropped, repeated, or never asked for."""
+        self.submitted = self.computed = self.failed_requests = 0
 
     # A job --------------------------------------------------------------------
 
@@ -73,6 +74,7 @@ class Ledger:
             raise ExecutorClosedError(f"the executor has ended: {self._failure}") from self._failure
         job = Job(job_id, future, split=not batch, opened=self._clock())
         self._book.jobs[job_id] = job
+        self.submitted += 1
         if not batch:
             self._book.keep(Output(job_id, job))
 
@@ -105,6 +107,7 @@ class Ledger:
             return Effects()
         effects = Effects()
         self._settle_job(job, outcome, effects)
+        self._count_job(outcome.error)
         if outcome.error is not None:
             self._fail_request(job, again(outcome.error), effects)
         job.computed = self._clock()
@@ -238,7 +241,17 @@ class Ledger:
         job = self._book.jobs.get(job_id)
         return job is not None and _is_missing(job)
 
+    def fates(self) -> dict[str, int]:
+        """Return how many outputs were delivered, failed and dropped so far."""
+        return dict(self._book.fates)
+
     # Ends ---------------------------------------------------------------------
+
+    def _count_job(self, error: BaseException | None) -> None:
+        if error is None:
+            self.computed += 1
+        else:
+            self.failed_requests += 1
 
     def _settle_job(self, job: Job, outcome: Outcome, effects: Effects) -> None:
         if job.future is not None:
@@ -273,7 +286,9 @@ class Ledger:
         """Fail a job and those of its outputs that are not here."""
         self._settle_job(job, Outcome(error=again(error)), effects)
         self._fail_missing(job, again(error), effects)
-        job.computed = self._clock() if job.computed is None else job.computed
+        if job.computed is None:
+            job.computed = self._clock()
+            self._count_job(error)
         self._book.forget_if_over(job)
 
     def _fail_missing(self, job: Job, error: BaseException, effects: Effects) -> None:

@@ -13,12 +13,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from omni_platforms import observers
 from omni_platforms.engine.asking import Asking
 from omni_platforms.engine.crew import Crew, Worker
 from omni_platforms.engine.messages import Started
 from omni_platforms.engine.replies import Replies
+from omni_platforms.engine.stats import EngineStats, Mode, WorkerStats
 from omni_platforms.errors import ExecutorClosedError, ResultPumpError
+from omni_platforms.events import log_event
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +71,9 @@ class Engine:
         _live.add(self)
         for rank in self.crew.workers:
             self.crew.start(rank, self.replies)
+        observers.announce("engine", self)
+        mode = "lockstep" if lockstep else "data_parallel"
+        log_event(logger, "engine_started", workers=len(workers), mode=mode, window=window)
 
     # A failure ------------------------------------------------------------------
 
@@ -74,7 +81,7 @@ class Engine:
         """End the executor with a cause: whatever pends fails, and the workers are stopped."""
         if os.getpid() != self._process or not self.asking.board.fail(error):
             return
-        logger.error("the executor has ended: %s", error)
+        log_event(logger, "engine_failed", logging.ERROR, type=type(error).__name__, cause=error)
         thread = threading.Thread(
             target=self._end_after_failure, args=(error,), name="omni-end", daemon=True
         )
@@ -113,6 +120,51 @@ class Engine:
             self.fail(ResultPumpError(f"the threads {dead} have died without a word"))
         return not dead and self.crew.are_alive()
 
+    # State ----------------------------------------------------------------------
+
+    def stats(self) -> EngineStats:
+        """Return counts since the executor was made, and what each worker has. Does not block."""
+        board, ledger = self.asking.board, self.asking.board.ledger
+        with board.changed:
+            queued, _ = board.dispatcher.load()
+            loads = board.dispatcher.loads()
+            counts: dict[str, Any] = {
+                "state": board.state(),
+                "submitted": ledger.submitted,
+                "computed": ledger.computed,
+                "failed_requests": ledger.failed_requests,
+                **ledger.fates(),
+                "pending": ledger.counts()["outputs"],
+                "queued": queued,
+                "calls": len(board.calls),
+                "late": board.late + ledger.late + board.calls.late,
+            }
+        mode: Mode = "lockstep" if board.lockstep else "data_parallel"
+        return EngineStats(mode=mode, workers=self._worker_stats(loads), **counts)
+
+    def _totals(self) -> dict[str, int]:
+        ledger = self.asking.board.ledger
+        return {"submitted": ledger.submitted, "computed": ledger.computed, **ledger.fates()}
+
+    def _worker_stats(self, loads: Mapping[int, int]) -> list[WorkerStats]:
+        """Return what is known of each worker that is there."""
+        told = []
+        for rank, worker in list(self.crew.workers.items()):
+            started, view = self.started.get(rank), worker.view
+            told.append(
+                WorkerStats(
+                    rank=rank,
+                    pid=worker.pid,
+                    platform="" if started is None else started.platform,
+                    device="" if started is None else started.device,
+                    alive=worker.is_alive(),
+                    requests=loads.get(rank, 0),
+                    outputs=0 if view is None else view.unpacked_count,
+                    bytes_received=0 if view is None else view.unpacked_bytes,
+                )
+            )
+        return told
+
     # The end --------------------------------------------------------------------
 
     def shutdown(self, timeout: float) -> None:
@@ -143,6 +195,7 @@ class Engine:
                 step()
             self._ended = True
             _live.discard(self)
+            log_event(logger, "engine_ended", **self._totals())
 
     def abandon(self) -> None:
         """End without waiting: nobody holds the executor any more."""

@@ -27,7 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 class View(Protocol):
-    """The consumer's side of the worker's arena."""
+    """The consumer's side of the worker's arena.
+
+    `unpacked_count` nests were unpacked so far, with `unpacked_bytes` of tensors and arrays.
+    """
+
+    unpacked_count: int
+    unpacked_bytes: int
 
     def unpack(self, packet: Any) -> Any:
         """Return the output of a packet."""
@@ -40,7 +46,13 @@ class View(Protocol):
 
 
 class FarView(ABC):
-    """A view of an arena on another host: its outputs are fetched, which takes time."""
+    """A view of an arena on another host: its outputs are fetched, which takes time.
+
+    `unpacked_count` nests were fetched so far, with `unpacked_bytes` of tensors and arrays.
+    """
+
+    unpacked_count = 0
+    unpacked_bytes = 0
 
     @abstractmethod
     def fetch(self, packet: Any, deliver: Callable[[Outcome], None]) -> None:
@@ -132,9 +144,10 @@ class ResultPump:
                 raise  # somebody waits for it, and cannot be told
             self._handle_damaged(error.message_id, error.kind, error)
         else:
-            self._handle(message)
+            self.handle(message)
 
-    def _handle(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
+        """Enter one message, on the pump's thread. Observers put their step around it."""
         if isinstance(message, Ended):
             self.last_word = message
         elif not isinstance(message, AsyncOutput):

@@ -12,6 +12,7 @@ from omni_platforms.engine.asking import Asking
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.ranks import combine_errors
 from omni_platforms.errors import CallTimeoutError, DrainTimeoutError, OmniError
+from omni_platforms.events import log_event
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +82,15 @@ def put_to_sleep(
                 f"{ask.describe()}"
             )
         left = max(0.0, deadline - time.monotonic())
-        return call_all(ask, "sleep", args, kwargs, timeout=left)
+        results = call_all(ask, "sleep", args, kwargs, timeout=left)
     except BaseException as error:
         with board.changed:
             board.asleep = was_asleep
         if not was_asleep:
             _wake_others(ask, getattr(error, "rank_errors", {}))
         raise
+    log_event(logger, "engine_asleep", workers=len(results))
+    return results
 
 
 def _wake_others(ask: Asking, failed: Mapping[int, BaseException]) -> None:
@@ -108,4 +111,5 @@ def wake_up(
     results = call_all(ask, "wake_up", args, kwargs, timeout=timeout)
     with ask.board.changed:
         ask.board.asleep = False
+    log_event(logger, "engine_awake", workers=len(results))
     return results

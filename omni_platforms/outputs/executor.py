@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import os
 import weakref
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from typing import Any
 
 import torch
 
+from omni_platforms import observers
 from omni_platforms.errors import CaptureError, ExecutorClosedError
+from omni_platforms.events import log_event
 from omni_platforms.outputs.admission import Admission
 from omni_platforms.outputs.bounds import Bounds, WhenFull
 from omni_platforms.outputs.capture import CaptureGate
@@ -30,6 +33,7 @@ from omni_platforms.platform.interface import DeviceLike, OmniPlatform
 
 _EXIT_TIMEOUT_S = 5.0
 _live: weakref.WeakSet[Waiter] = weakref.WeakSet()
+logger = logging.getLogger(__name__)
 
 
 class AsyncOutputExecutor:
@@ -51,6 +55,9 @@ class AsyncOutputExecutor:
     Raises `ValueError` for a bad limit, policy or device, and whatever
     `current_platform()` raises.
     """
+
+    future_type: Callable[..., OutputFuture] = OutputFuture
+    """What makes the futures; observers give an executor another one."""
 
     def __init__(
         self,
@@ -86,6 +93,15 @@ class AsyncOutputExecutor:
         self._alone = self._platform.device_count() == 1  # then it is every thread's current one
         _live.add(self._waiter)
         weakref.finalize(self, self._waiter.stop).atexit = False
+        observers.announce("outputs", self)
+        log_event(
+            logger,
+            "executor_started",
+            platform=self._platform.name,
+            device=self._device,
+            mode="async" if self._issuer.asynchronous else "blocking",
+            reason=self._issuer.reason,
+        )
 
     @property
     def platform(self) -> OmniPlatform:
@@ -130,7 +146,7 @@ class AsyncOutputExecutor:
         self._check_usable(here)
         leaves, rebuild = flatten(output)
         pending = PendingOutput(next(self._numbers), self._waiter.futures_lock)
-        pending.future = future = OutputFuture(self._waiter, pending)
+        pending.future = future = self.future_type(self._waiter, pending)
         pending.rebuild = rebuild
         if on_host is not None:
             pending.on_host = on_host
@@ -192,6 +208,27 @@ class AsyncOutputExecutor:
         with self._gate:
             return self._waiter.describe()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no outputs any more."""
+        return self._waiter.closing
+
+    def oldest_age(self) -> float:
+        """Return how long the oldest output in flight has been there, in seconds; 0 without one."""
+        return self._waiter.oldest_age()
+
+    def phases(self, most: int = 256) -> dict[str, int] | None:
+        """Count the oldest `most` outputs in flight by phase; `None` while a capture is held.
+
+        Asks the device, and does not block.
+        """
+        if not self._gate.try_begin():
+            return None
+        try:
+            return self._waiter.phases(most)
+        finally:
+            self._gate.end()
+
     def stats(self) -> OutputStats:
         """Return counts since the executor was made. Does not block."""
         bounds = self._bounds
@@ -217,7 +254,19 @@ class AsyncOutputExecutor:
         until the device is done with it. A second call is harmless; from
         inside an `on_host` it does not wait.
         """
+        first = not self.closed
         self._waiter.close(timeout)
+        if first and logger.isEnabledFor(logging.INFO):
+            stats = self.stats()
+            log_event(
+                logger,
+                "executor_closed",
+                device=self._device,
+                submitted=stats.submitted,
+                resolved=stats.resolved,
+                failed=stats.failed,
+                cancelled=stats.cancelled,
+            )
 
     def __enter__(self) -> AsyncOutputExecutor:
         return self

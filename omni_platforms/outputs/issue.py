@@ -70,6 +70,11 @@ class Issuer:
         self._side = self._find_side_stream()
         self.asynchronous = self.direct.possible = self._side is not None
 
+    @property
+    def side_stream(self) -> torch.Stream | None:
+        """The stream of the copies of large outputs; `None` where they are blocking."""
+        return self._side
+
     def issue_small(self, pending: PendingOutput, leaves: list[Any], here: bool) -> None:
         """Start the copies on the caller's own stream: no other stream has to wait.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,6 +79,16 @@ class Resolver:
     def describe(self) -> list[PendingDescription]:
         """Describe every output in flight, oldest first."""
         return [pending.describe(at == 0) for at, pending in enumerate(self._in_flight())]
+
+    def oldest_age(self) -> float:
+        """Return the age of the oldest output in flight in seconds, or 0."""
+        oldest = self._in_flight()[:1]
+        return time.perf_counter() - oldest[0].submitted if oldest else 0.0
+
+    def phases(self, most: int) -> dict[str, int]:
+        """Count the oldest `most` outputs in flight by phase. Asks the device."""
+        oldest = self._in_flight()[:most]
+        return dict(Counter(pending.phase(at == 0).value for at, pending in enumerate(oldest)))
 
     def _await_device(self, pending: PendingOutput, timeout: float | None = None) -> bool:
         """Block until the device has written `pending`, or until `timeout` seconds passed.

@@ -27,6 +27,7 @@ from omni_platforms.errors import (
     PlatformUnavailableError,
     UnknownPlatformError,
 )
+from omni_platforms.events import log_event
 from omni_platforms.platform.builtin import CPU
 from omni_platforms.platform.discovery import (
     PluginReport,
@@ -227,6 +228,8 @@ def _choose_and_create() -> OmniPlatform:
         requested = settings.read(variable)
         report = _choose(requested, variable)
         platform = create_platform(report)
+        chosen_by = "automatic" if requested is None else variable
+        log_event(logger, "platform_selected", platform=report.name, by=chosen_by)
         if requested is None:
             _export(report.name)
         return platform

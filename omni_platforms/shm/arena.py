@@ -215,6 +215,11 @@ class Arena:
         """
         return self._blocks.gate.hold()
 
+    @property
+    def side_stream(self) -> torch.Stream | None:
+        """The stream of the copies; `None` where they are blocking."""
+        return self._issuer.side_stream
+
     def stats(self) -> ArenaStats:
         """Return sizes and counts of this moment. Does not wait for the device."""
         return self._blocks.stats()

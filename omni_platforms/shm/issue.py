@@ -46,6 +46,11 @@ class Issuer:
             return None
         return side
 
+    @property
+    def side_stream(self) -> torch.Stream | None:
+        """The stream of the copies; `None` where they are blocking."""
+        return self._side
+
     def check_no_capture(self) -> None:
         """Raise `CaptureError` while the calling stream captures a graph."""
         if self._captures and self._platform.is_capturing(self._device):

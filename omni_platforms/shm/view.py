@@ -27,6 +27,11 @@ class ArenaView(BlockReader):
     view memory that is not theirs any more, as with every tensor of torch.
     """
 
+    unpacked_count = 0
+    """How many nests were unpacked."""
+    unpacked_bytes = 0
+    """Of their tensors and arrays."""
+
     def unpack(self, packet: Packet | bytes | bytearray | memoryview) -> Any:
         """Return the nest of a packet, which can be unpacked once. Does not block.
 
@@ -37,7 +42,10 @@ class ArenaView(BlockReader):
         the blocks still, and may take them back (`Arena.discard`, `Arena.discard_all_of`).
         """
         contents = self._read(packet)
-        return rebuild(contents, self._lease_all(contents.blocks))
+        nest = rebuild(contents, self._lease_all(contents.blocks))
+        self.unpacked_count += 1
+        self.unpacked_bytes += sum(leaf.nbytes for leaf in contents.leaves)
+        return nest
 
 
 def rebuild(contents: Contents, blocks: list[Any]) -> Any:

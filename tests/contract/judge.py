@@ -54,7 +54,7 @@ def module_of(document: Mapping[str, Any]) -> Member:
 @functools.cache
 def torch_modules() -> dict[str, Member]:
     """Torch's modules for CUDA and XPU from their files, and torch._C from its type stub."""
-    names = ("torch.cuda", "torch.xpu", "torch._C")
+    names = ("torch.cuda", "torch.cuda.nvtx", "torch.xpu", "torch._C")
     sources = Sources(folder_reader(torch_folder().parent), names)
     return {name: Member(members=sources.module(name)) for name in names}
 

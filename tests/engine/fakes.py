@@ -34,6 +34,8 @@ Pair = tuple[MultiprocExecutor, "FakeWorker"]
 class FakeView:
     """Unpacks pickles; remembers what was thrown away."""
 
+    unpacked_count = unpacked_bytes = 0
+
     def __init__(self) -> None:
         self.unpacked: list[Any] = []
         self.discarded: list[Any] = []

@@ -35,6 +35,7 @@ VALUES = {
     "is_current_device": lambda p: p.is_current_device(torch.device("cpu")),
     "memory_info": lambda p: 0 < p.memory_info().free <= p.memory_info().total,
     "pinned_allocation_bytes": lambda p: p.pinned_allocation_bytes(5) == 5,
+    "profiler_range": lambda p: p.profiler_range("a").__enter__() is not None,
     "resolve_device": lambda p: p.resolve_device() == torch.device("cpu"),
     "stream_context": lambda p: p.stream_context(None).__enter__() is None,
 }

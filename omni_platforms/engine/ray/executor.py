@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from omni_platforms.engine.crew import start_all
 from omni_platforms.engine.elastic import ElasticEngine, OnLoss
-from omni_platforms.engine.executor import Mode
 from omni_platforms.engine.interface import Executor
 from omni_platforms.engine.lifecycle import end_all_at_exit
 from omni_platforms.engine.messages import Setup
@@ -20,6 +19,7 @@ from omni_platforms.engine.ray.library import connect, load_ray
 from omni_platforms.engine.ray.placement import STRATEGIES
 from omni_platforms.engine.ray.site import Site
 from omni_platforms.engine.ray.worker import RayWorker
+from omni_platforms.engine.stats import Mode
 from omni_platforms.platform.interface import OmniPlatform
 
 

@@ -152,7 +152,7 @@ class StoreView(FarView):
         try:
             contents = _decoded(packet)
             if not contents.blocks:
-                outcome = Outcome(rebuild(contents, []))
+                outcome = Outcome(self._rebuilt(contents, []))
             else:
                 self._queue.put((contents, deliver))
                 return
@@ -188,9 +188,15 @@ class StoreView(FarView):
 
     def _outcome(self, contents: Any) -> Outcome:
         try:
-            return Outcome(rebuild(contents, self._blocks(contents.blocks)))
+            return Outcome(self._rebuilt(contents, self._blocks(contents.blocks)))
         except Exception as error:  # noqa: BLE001  it fails this one output
             return Outcome(error=error.with_traceback(None))
+
+    def _rebuilt(self, contents: Any, blocks: list[Any]) -> Any:
+        nest = rebuild(contents, blocks)
+        self.unpacked_count += 1
+        self.unpacked_bytes += sum(leaf.nbytes for leaf in contents.leaves)
+        return nest
 
     def _blocks(self, records: Sequence[BlockRecord]) -> list[Any]:
         """Return an object for each block that exports its bytes here."""

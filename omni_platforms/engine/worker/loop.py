@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from omni_platforms.engine.failure import ErrorRecord
@@ -79,7 +80,7 @@ class MainLoop:
         steps = Steps(name, self._table, self._outputs)
         try:
             self._check_ready()
-            output = self._forward(task, steps)
+            output = self.forward(task, steps)
         except BaseException as error:  # noqa: BLE001  it is the request's, whatever it is
             self._reporter.request_failed(name, error)
             self._settle(error)
@@ -89,7 +90,8 @@ class MainLoop:
         self._inbox.computed()
         self._hand_over(name, output)
 
-    def _forward(self, task: Execute, steps: Steps) -> Any:
+    def forward(self, task: Execute, steps: Steps) -> Any:
+        """Run one request of the user's worker. Observers put their step around it."""
         request = task.request.load()
         if not task.stepwise:
             return self._worker.execute_model(request)
@@ -106,7 +108,7 @@ class MainLoop:
         names = {request_id: member_id(task.id, request_id) for request_id in members}
         try:
             self._check_ready()
-            outputs = run_batch(self._worker, members)
+            outputs = self.forward_batch(task, members)
         except BaseException as error:  # noqa: BLE001  it is the batch's, whatever it is
             self._reporter.request_failed(task.id, error)
             for name in names.values():
@@ -117,6 +119,10 @@ class MainLoop:
         self._inbox.computed()
         for request_id, name in names.items():
             self._hand_over(name, outputs.pop(request_id))
+
+    def forward_batch(self, task: ExecuteBatch, members: Mapping[str, Any]) -> dict[str, Any]:
+        """Run those requests of a batch that are still wanted, as one. As `forward`."""
+        return run_batch(self._worker, members)
 
     def _answer_damaged(self, task: Damaged) -> None:
         if task.kind == Kind.CALL:

@@ -169,7 +169,7 @@ class OutputThread:
             use_exact_pauses()
             spare_others(lambda: not self._main_is_idle())
             while (outgoing := self._queue.get()) is not None:
-                self._deliver(outgoing)
+                self.deliver(outgoing)
                 del outgoing  # an idle thread must not keep the last output alive
                 with self._changed:
                     self._unfinished -= 1
@@ -179,7 +179,8 @@ class OutputThread:
         except BaseException as error:  # noqa: BLE001  whatever it is, nothing arrives any more
             self._reporter.end_now(error)
 
-    def _deliver(self, outgoing: Outgoing) -> None:
+    def deliver(self, outgoing: Outgoing) -> None:
+        """Wait for one output's copy and send it. Observers put their step around it."""
         packing = outgoing.packing
         if packing is None:
             self._reporter.finished(outgoing.name)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from omni_platforms import observers
 from omni_platforms.engine.channel import Channel
 from omni_platforms.engine.messages import Setup, Started
 from omni_platforms.engine.worker.inbox import Inbox
@@ -30,7 +31,7 @@ from omni_platforms.shm.growth import default_cap
 logger = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(eq=False)
 class Parts:
     """A worker that is up."""
 
@@ -38,8 +39,10 @@ class Parts:
     arena: Arena
     room: Room
     inbox: Inbox
+    table: WorkTable
     outputs: OutputThread
     loop: MainLoop
+    rank: int
 
     def describe(self) -> Started:
         """Return what the parent is told."""
@@ -132,4 +135,6 @@ def _assemble(setup: Setup, channel: Channel, worker: Any, arena: Arena) -> Part
         announces=setup.announces,
     )
     loop = MainLoop(worker, setup, arena, table, room, inbox, outputs, reporter)
-    return Parts(worker, arena, room, inbox, outputs, loop)
+    parts = Parts(worker, arena, room, inbox, table, outputs, loop, setup.rank)
+    observers.announce("worker", parts)
+    return parts
