@@ -6,6 +6,7 @@ nor a plugin.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from omni_platforms._lazy import lazy_names
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         ExecutorFullError,
         HostRegistrationError,
         MissingExtraError,
+        ObserveError,
         OmniError,
         OutputDroppedError,
         OutputError,
@@ -102,6 +104,7 @@ __all__ = [
     "MemoryInfo",
     "MissingExtraError",
     "MultiprocExecutor",
+    "ObserveError",
     "OmniError",
     "OmniPlatform",
     "OutputDroppedError",
@@ -152,3 +155,10 @@ _ELSEWHERE = {
 _ERRORS = {name: "omni_platforms.errors" for name in __all__ if name.endswith("Error")}
 
 __getattr__, __dir__ = lazy_names(__name__, {**_ERRORS, **_ELSEWHERE})
+
+# Executors know nothing of observability, so this is the place that brings the two together.
+_OBSERVED_BY = ("OMNI_TRACE", "OMNI_EXPOSE", "OMNI_OTEL", "OMNI_PROFILER_RANGES", "OMNI_LOG")
+if not os.environ.keys().isdisjoint(_OBSERVED_BY):
+    from omni_platforms.observe.startup import start
+
+    start()

@@ -64,6 +64,7 @@ inherit the builtin that callers already catch for that kind of failure::
     |-- JobError (RuntimeError)              requests or a folder that `run` cannot use
     |-- AuditError (RuntimeError)            an audit of host waits that cannot be had like this
     |-- BenchError (RuntimeError)            a benchmark moved a wrong byte, or cannot run
+    |-- ObserveError (RuntimeError)          a trace, metric or live view that cannot be had
     `-- DemoError (ValueError)               a photograph or an option that the demo cannot use
 
 Importing this module imports nothing else.
@@ -336,6 +337,10 @@ class AuditError(OmniError, RuntimeError):
 
 class BenchError(OmniError, RuntimeError):
     """A benchmark moved a wrong byte, or cannot run here; then it prints no number."""
+
+
+class ObserveError(OmniError, RuntimeError):
+    """A trace, a metric or a live view cannot be had like this."""
 
 
 class DemoError(OmniError, ValueError):

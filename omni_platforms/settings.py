@@ -59,6 +59,19 @@ def _device_name(text: str) -> str:
     return name
 
 
+def _folder(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected the name of a folder")
+    return text
+
+
+def _log_format(text: str) -> str:
+    name = text.strip().lower()
+    if name not in {"text", "json"}:
+        raise ValueError("expected text or json")
+    return name
+
+
 def _positive_whole(text: str) -> int:
     value = int(text) if text.strip().isdecimal() else 0
     if value < 1:
@@ -154,6 +167,62 @@ SETTINGS: Mapping[str, Setting] = {
             "How long a worker process may take to load its model and report. One that dies is "
             "noticed at once.",
             _positive_seconds,
+        ),
+        Setting(
+            "OMNI_TRACE",
+            "folder",
+            None,
+            "A folder in which every process that has an executor records what it does, for "
+            "`omni-platforms trace --merge`; `omni-platforms trace -- COMMAND` sets it itself.",
+            _folder,
+        ),
+        Setting(
+            "OMNI_TRACE_EVENTS",
+            "count",
+            65_536,
+            "How many events a process records, of 256 bytes each; older ones are overwritten.",
+            _positive_whole,
+        ),
+        Setting(
+            "OMNI_EXPOSE",
+            "1 or 0",
+            False,
+            "Let `omni-platforms top` and `trace --attach` of the same user see the executors of "
+            "this process and of its workers.",
+            _flag,
+        ),
+        Setting(
+            "OMNI_EXPOSE_FOLDER",
+            "folder",
+            None,
+            "Where processes that may be seen have their sockets. When unset, "
+            "$XDG_RUNTIME_DIR/omni-platforms or, without that, omni-platforms-<uid> in the folder "
+            "for temporary files.",
+            _folder,
+        ),
+        Setting(
+            "OMNI_OTEL",
+            "1 or 0",
+            False,
+            "Make an OpenTelemetry span of each request and output. Needs the extra `tracing`, and "
+            "does nothing unless the program sets up the SDK.",
+            _flag,
+        ),
+        Setting(
+            "OMNI_PROFILER_RANGES",
+            "1 or 0",
+            False,
+            "Put the platform's profiler ranges around submits, forwards, copies and on_host "
+            "functions. One takes some microseconds.",
+            _flag,
+        ),
+        Setting(
+            "OMNI_LOG",
+            "name of a format",
+            None,
+            "Write the package's log, from INFO, to standard error: as text, or as json, one "
+            "object a line.",
+            _log_format,
         ),
         Setting(
             "OMNI_NPU_HCCL_HOST_SYNC",

@@ -27,6 +27,12 @@ _COMMANDS = (
     ),
     LazyCommand("run", "omni_platforms.cli.run:run", "Run a worker class over a file of requests."),
     LazyCommand(
+        "trace",
+        "omni_platforms.cli.trace:trace",
+        "Run a program and write a trace of its executors.",
+    ),
+    LazyCommand("top", "omni_platforms.cli.top:top", "Show what running executors have in hand."),
+    LazyCommand(
         "audit",
         "omni_platforms.cli.audit:audit",
         "Run a program and show what makes its host wait.",
