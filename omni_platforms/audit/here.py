@@ -70,8 +70,8 @@ class Recorder(Protocol):
     def vendor_saw(self, frame: FrameType, seen: Seen) -> None:
         """Take a wait that the vendor told of outside a watched call."""
 
-    def record_number(self, frame: FrameType, number: Any, nbytes: int, blocked: float) -> None:
-        """Take one number that was read for `here.reading`, the quick way."""
+    def record_number(self, frame: FrameType, number: Any, tensor: Any, blocked: float) -> None:
+        """Take one number that was read from `tensor` for `here.reading`, the quick way."""
 
 
 class _Here(threading.local):
@@ -79,9 +79,12 @@ class _Here(threading.local):
 
     audits: tuple[Recorder, ...] = ()
     world: World | None = None
+    """None where there are no audits."""
     mark: Callable[[], tuple[int, AbstractContextManager[Any]]] | None = None
     """Where the profiler runs: makes a numbered mark in its trace."""
     busy = False
+    copying = False
+    """Whether an operator runs that copies between host and device."""
     waits = 0
     """How many operators inside the watched call made the host wait."""
     reading = Kind.SCALAR_READ

@@ -13,7 +13,7 @@ from omni_platforms.audit.kinds import Kind
 from omni_platforms.audit.operators import Operators
 from omni_platforms.audit.patches import Patches
 from omni_platforms.audit.vendor import VendorWarnings
-from omni_platforms.audit.watching import reading_for, watched
+from omni_platforms.audit.watching import converting, reading_for, watched
 from omni_platforms.errors import AuditError
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -61,7 +61,10 @@ class _Hooks:
                 self._patches.replace(owner, name, watched(emulated, judge))
         else:
             for owner, name, judge in calls.methods(self.mode.platform.device_type):
-                watching = watched(getattr(owner, name), judge, calls.MAY_WAIT.get(name))
+                original = getattr(owner, name)
+                watching = watched(original, judge, calls.MAY_WAIT.get(name))
+                if name == "to":
+                    watching = converting(original, watching)
                 self._patches.replace(owner, name, watching)
         truth = reading_for(torch.Tensor.__bool__, Kind.TRUTH_VALUE)
         self._patches.replace(torch.Tensor, "__bool__", truth)

@@ -27,10 +27,13 @@ def step(request: Any = None) -> AbstractContextManager[Any]:
     block that it is used in. `request` is any hashable name: a value is
     *hoistable* when it is the same at all steps of one request. Does not block.
     """
-    if not here.audits:
+    audits = here.audits
+    if not audits:
         return _INACTIVE
+    if len(audits) == 1:
+        return audits[0].step(request)
     stack = contextlib.ExitStack()
-    for audit in here.audits:
+    for audit in audits:
         stack.push(audit.step(request))
     return stack
 

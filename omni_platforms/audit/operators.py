@@ -23,6 +23,7 @@ from omni_platforms.audit.here import UNREAD, Call, Seen, here, observe
 from omni_platforms.audit.kinds import READS, Kind
 
 _KEY = "BackendSelect"
+_BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 SOURCE = "operator"
 
 _READ = "_local_scalar_dense"  # what every read of a number comes to
@@ -78,41 +79,43 @@ class Operators:
 
 def _pass_on(op: Any) -> Kernel:
     """Return what calls the kernels below ours; it takes the dispatch keys first."""
-    below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
     redispatch = op._handle.redispatch_boxed
 
     def pass_on(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        return redispatch(keys & below, *args, **kwargs)
+        return redispatch(keys & _BELOW, *args, **kwargs)
 
     return pass_on
 
 
 def _reading_a_number(op: Any) -> Kernel:
-    """The commonest wait, without what the others need: about half of their cost."""
-    below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-    redispatch = op._handle.redispatch_boxed
+    """The commonest wait, without what the others need: a third of their cost."""
+    redispatch, clock, caller = op._handle.redispatch_boxed, time.perf_counter, sys._getframe
     profiled = _reading(Kind.SCALAR_READ, op)
+    below: dict[int, Any] = {}  # finding it costs less than making it
 
     def kernel(keys: Any, tensor: torch.Tensor) -> Any:
-        audits = here.audits
-        if not audits or here.world is None or not here.world.on_device(tensor):
-            return redispatch(keys & below, tensor)
+        rest = below.get(keys.raw_repr())
+        if rest is None:
+            rest = below[keys.raw_repr()] = keys & _BELOW
+        world = here.world
+        if world is None or not world.on_device(tensor):
+            return redispatch(rest, tensor)
         if here.busy:  # part of a call that is watched already
             here.waits += 1
-        elif here.mark is not None:
+            for audit in here.audits:
+                audit.reads += 1
+            return redispatch(rest, tensor)
+        if here.mark is not None:
+            for audit in here.audits:
+                audit.reads += 1
             return profiled(keys, tensor)
-        for audit in audits:
-            audit.reads += 1
-        if here.busy:
-            return redispatch(keys & below, tensor)
         here.busy, here.told = True, 0
         try:
-            start = time.perf_counter()
-            number = redispatch(keys & below, tensor)
-            blocked = time.perf_counter() - start
-            frame = sys._getframe(1)
-            for audit in audits:
-                audit.record_number(frame, number, tensor.element_size(), blocked)
+            start = clock()
+            number = redispatch(rest, tensor)
+            blocked = clock() - start
+            for audit in here.audits:
+                audit.record_number(caller(1), number, tensor, blocked)
             return number
         finally:
             here.busy = False
@@ -135,15 +138,27 @@ def _reading(kind: Kind, op: Any) -> Kernel:
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         if not here.audits or not _waits(kind, args, kwargs):
             return pass_on(keys, *args, **kwargs)
-        for audit in here.audits:
-            audit.operators[name] += 1
-        if here.busy:  # part of a call that is watched already
-            here.waits += 1
-            return pass_on(keys, *args, **kwargs)
+        _count(name)
+        if here.busy:
+            return _part(pass_on, (keys, *args), kwargs)
         return observe(pass_on, judge, (keys, *args), kwargs)
 
     never_compile(kernel.__code__)
     return kernel
+
+
+def _count(name: str) -> None:
+    for audit in here.audits:
+        audit.operators[name] += 1
+
+
+def _part(call: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make a call inside a watched one: one wait, or as many as are seen inside."""
+    before = here.waits
+    try:
+        return call(*args, **kwargs)
+    finally:
+        here.waits = max(here.waits, before + 1)
 
 
 def _waits(kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -153,7 +168,7 @@ def _waits(kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _copying(op: Any) -> Kernel:
-    pass_on = _pass_on(op)
+    name, pass_on = str(op), _pass_on(op)
 
     def judge(call: Call) -> Seen:
         value = values.Value(UNKNOWN, None, call.args[1].nbytes)
@@ -162,14 +177,16 @@ def _copying(op: Any) -> Kernel:
     def kernel(keys: Any, target: torch.Tensor, source: Any, non_blocking: bool = False) -> Any:
         if type(source) in _NUMBERS:  # torch hands a number that it wrapped over as itself
             source = torch.tensor(source, dtype=_NUMBERS[type(source)])
-        if not here.audits or not _copy_waits(target, source, non_blocking):
-            return pass_on(keys, target, source, non_blocking)
-        for audit in here.audits:
-            audit.operators["aten.copy_.default"] += 1
-        if here.busy:
-            here.waits += 1
-            return pass_on(keys, target, source, non_blocking)
-        return observe(pass_on, judge, (keys, target, source, non_blocking), {})
+        args = keys, target, source, non_blocking
+        # A copy to another type makes a copy inside: the host waits in that one, and once.
+        if not here.audits or here.copying or not _copy_waits(target, source, non_blocking):
+            return pass_on(*args)
+        _count(name)
+        here.copying = True
+        try:
+            return _part(pass_on, args, {}) if here.busy else observe(pass_on, judge, args, {})
+        finally:
+            here.copying = False
 
     never_compile(kernel.__code__)
     return kernel

@@ -19,6 +19,7 @@ from omni_platforms.audit.operators import READ_OPERATOR
 from omni_platforms.audit.operators import SOURCE as OPERATOR
 from omni_platforms.audit.report import AuditReport, Run, make_report
 from omni_platforms.audit.sites import Site, Sites, take, take_number
+from omni_platforms.audit.untold import Untold
 from omni_platforms.audit.vendor import SOURCE as VENDOR
 from omni_platforms.audit.vendor import VendorWarnings
 from omni_platforms.audit.worlds import CpuWorld, DeviceWorld, HostPropagation
@@ -74,6 +75,9 @@ class SyncAudit:
         self._sites = Sites()
         self._steps: list[float] = []
         self._step_began: float | None = None
+        self._now = 0
+        """The number of the step that runs; 0 outside all steps."""
+        self._untold = Untold()
         self._request: Any = None
         self._requests: set[Any] = set()
         self._outputs: dict[str, list[str]] = {}
@@ -161,10 +165,12 @@ class SyncAudit:
         self._request = request
         self._requests.add(request)
         self._steps.append(0.0)
+        self._now = len(self._steps)
         if self._vendor is not None:
             self._vendor.assert_hook()
+            self._untold.forget()
         self._step_began = time.perf_counter()
-        return _StepEnd(self, len(self._steps))
+        return _StepEnd(self, self._now)
 
     def _stop(self) -> None:
         """Take no more: `max_steps` steps are over."""
@@ -176,6 +182,7 @@ class SyncAudit:
         if self._step_began is not None:
             self._steps[-1] += time.perf_counter() - self._step_began
             self._step_began = None
+            self._now = 0
 
     @property
     def steps(self) -> int:
@@ -192,45 +199,45 @@ class SyncAudit:
             return
         reasons = allowed_reasons.get()
         site = self._sites.at(frame, seen.kind, reasons[-1] if reasons else None)
-        step = len(self._steps) if self._step_began is not None else 0
-        take(site, seen, waits, blocked, step, self._request)
-        if here.told:
-            self._told(site)
+        waits = take(site, seen, waits, blocked, self._now, self._request)
+        if self._vendor is not None:
+            self._compare(frame, site, waits if seen.source == OPERATOR else 0)
         if at is not None and self._profile is not None:
             self._profile.belongs(at, site)
 
-    def record_number(self, frame: FrameType, number: Any, nbytes: int, blocked: float) -> None:
-        """Take one number that was read for `here.reading`, the quick way."""
+    def record_number(self, frame: FrameType, number: Any, tensor: Any, blocked: float) -> None:
+        """Take one number that was read from `tensor` for `here.reading`, the quick way."""
+        self.reads += 1
         if self._enough:
             return
         reasons = allowed_reasons.get()
         site = self._sites.at(frame, here.reading, reasons[-1] if reasons else None)
-        step = len(self._steps) if self._step_began is not None else 0
-        take_number(site, number, blocked, step, self._request)
+        take_number(site, number, blocked, self._now, self._request)
         if site.count == 1:
-            site.nbytes = nbytes
+            site.nbytes = tensor.element_size()
             site.sources.add(OPERATOR)
-        if here.told:
-            self._told(site)
+        if self._vendor is not None:
+            self._compare(frame, site, 1)
 
-    def _told(self, site: Site) -> None:
-        """Note that the vendor's sync-debug mode told of waits inside the last call."""
-        site.sources.add(VENDOR)
-        site.unconfirmed = max(0, site.unconfirmed - here.told)
+    def _compare(self, frame: FrameType, site: Site, waits: int) -> None:
+        """Compare with what the vendor told of inside the last call; it may tell of more later."""
+        if here.told:
+            site.sources.add(VENDOR)
+        if waits > here.told:
+            self._untold.expect(frame, site, waits - here.told)
 
     def vendor_saw(self, frame: FrameType, seen: Seen) -> None:
         """Take a wait that the vendor told of outside a watched call, perhaps of one just over."""
-        for site in self._sites.near(frame):
-            if site.unconfirmed > 0:
-                site.unconfirmed -= 1
-                site.sources.add(seen.source)
-                return
-        here.told = 0
-        self.record(frame, seen, 1, 0.0, None)
+        site = self._untold.explain(frame)
+        if site is not None:
+            site.sources.add(seen.source)
+        else:
+            here.told = 0
+            self.record(frame, seen, 1, 0.0, None)
 
     def note_output(self, value: Any, name: str = "output") -> None:
         """Keep a digest of what the program computed; see `omni_platforms.audit.output`."""
-        running = self._step_began
+        running, now = self._step_began, self._now
         self._end_step()
         busy, here.busy = here.busy, True
         try:
@@ -238,7 +245,7 @@ class SyncAudit:
         finally:
             here.busy = busy
             if running is not None:
-                self._step_began = time.perf_counter()
+                self._step_began, self._now = time.perf_counter(), now
 
     # Results ------------------------------------------------------------------
 
@@ -272,6 +279,8 @@ class SyncAudit:
 
 class _StepEnd(AbstractContextManager[None]):
     """Ends the step that it was made for, unless another has begun."""
+
+    __slots__ = ("_audit", "_number")
 
     def __init__(self, audit: SyncAudit, number: int) -> None:
         self._audit = audit

@@ -13,7 +13,7 @@ from omni_platforms.audit.here import Seen
 from omni_platforms.audit.kinds import Kind
 
 
-@dataclass
+@dataclass(slots=True)
 class Site:
     """One instruction that made the host wait, and how. Times in seconds, sizes in bytes."""
 
@@ -29,8 +29,6 @@ class Site:
     nbytes: int = 0
     sources: set[str] = field(default_factory=set)
     constancy: Constancy = field(default_factory=Constancy)
-    unconfirmed: int = 0
-    """Waits that the vendor's sync-debug mode has not told of yet."""
 
 
 class Sites:
@@ -60,18 +58,11 @@ class Sites:
             site = self._found[key] = Site(kind, place_of(frame), allowed, frame.f_code)
         return site
 
-    def near(self, frame: FrameType) -> list[Site]:
-        """Return the sites at the user's expression that `frame` is at or below."""
-        mine = user_frame(frame)
-        where = (id(mine.f_code), position(mine))
-        return [site for key, site in self._found.items() if key[:2] == where]
-
 
 def take_number(site: Site, number: Any, blocked: float, step: int, request: Any) -> None:
     """Add one number that was read: the quick way of what happens most."""
     site.count += 1
     site.waits += 1
-    site.unconfirmed += 1
     site.blocked += blocked
     if step:
         site.in_steps += 1
@@ -79,14 +70,15 @@ def take_number(site: Site, number: Any, blocked: float, step: int, request: Any
         site.constancy.add(step, request, token, number)
 
 
-def take(site: Site, seen: Seen, waits: int, blocked: float, step: int, request: object) -> None:
-    """Add one call to its site."""
+def take(site: Site, seen: Seen, waits: int, blocked: float, step: int, request: object) -> int:
+    """Add one call to its site, and return how often it waited."""
+    if seen.kind is not Kind.H2D_PAGEABLE_ASYNC:
+        waits = max(waits, 1)
     site.count += 1
     site.in_steps += step > 0
-    if waits or seen.kind is not Kind.H2D_PAGEABLE_ASYNC:
-        site.waits += max(waits, 1)
-        site.unconfirmed += 1
+    site.waits += waits
     site.blocked += blocked
     site.nbytes = max(site.nbytes, seen.value.nbytes)
     site.sources.add(seen.source)
     site.constancy.add(step, request, seen.value.token, seen.value)
+    return waits

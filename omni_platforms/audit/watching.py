@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.compiler import is_dynamo_compiling
 
 from omni_platforms.audit.compiled import never_compile
@@ -30,18 +31,33 @@ def watched(
     return _like(call, original)
 
 
+def converting(original: Callable[..., Any], watching: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `Tensor.to` as a function that hands what is no mere change of type to `watching`.
+
+    Each step of a model changes types on the device many times, so this path is short.
+    """
+    dtype = torch.dtype
+
+    def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and args and type(args[0]) is dtype:
+            return original(tensor, *args)
+        return watching(tensor, *args, **kwargs)
+
+    return _like(to, original)
+
+
 def reading_for(original: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
-    """Return `original` as a function whose reads of numbers are of that kind.
+    """Return `original`, a method of tensors, as one whose reads of numbers are of that kind.
 
     The dispatcher sees the reads; this gives them their name, at little cost.
     """
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(tensor: Any) -> Any:
         if is_dynamo_compiling() or not here.audits or here.busy:
-            return original(*args, **kwargs)
+            return original(tensor)
         outer, here.reading = here.reading, kind
         try:
-            return original(*args, **kwargs)
+            return original(tensor)
         finally:
             here.reading = outer
 

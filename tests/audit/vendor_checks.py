@@ -6,9 +6,13 @@ import importlib
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from omni_platforms.audit.patches import Patches
 from omni_platforms.simulator import simulate
+from tests.audit.late_telling import like_torchs, telling_late
 
 STEPS = 2
 
@@ -42,6 +46,8 @@ def check(simulation: Any, platform: Any, name: str, detail: str) -> None:
 def main(name: str) -> None:
     """Audit the loop on the device `name`, under the vendor's own platform."""
     simulation = simulate(name)
+    import torch
+
     from tests.audit import toy_loop
 
     plugin = importlib.import_module(f"omni_platforms_{name}.plugin")
@@ -50,7 +56,56 @@ def main(name: str) -> None:
     check(simulation, platform, name, "full")
     if name == "npu":
         other_peoples_warnings(platform)
+        read = torch.Tensor.item
+        with telling_late() as late:
+            check(simulation, platform, name, "full")
+            waits_of_one_call(simulation, platform, late, read)
     print("found it all")
+
+
+def waits_of_one_call(simulation: Any, platform: Any, late: Any, read: Any) -> None:
+    """They are told of together, after all of them: none is found twice, and none is lost.
+
+    `read` reads a number and tells of nothing itself.
+    """
+    import torch
+
+    from omni_platforms.audit import SyncAudit
+    from omni_platforms.audit.untold import Untold
+
+    tensor = torch.ones(3, device="npu").sum()
+
+    def reading_twice(unseen: int) -> None:
+        read(tensor)
+        read(tensor)
+        for _ in range(unseen):
+            simulation.runtime.scheduler.sync_debug.check("planted")
+
+    call = late(like_torchs(reading_twice))
+
+    def found(*unseen: int) -> dict[str, int]:
+        with SyncAudit(platform, detail="full") as audit:
+            for each in unseen:
+                call(each)
+        return {site.kind: site.count for site in audit.report().sites}
+
+    assert found(0, 0) == {"scalar_read": 4}
+    assert found(0, 1, 0) == {"scalar_read": 6, "vendor": 1}
+    with planted(Untold, "expect", lambda self, frame, site, waits: None):
+        assert found(0, 0) == {"scalar_read": 4, "vendor": 4}
+    with planted(Untold, "explain", lambda self, frame: self._sites[0]):
+        assert found(0, 1, 0) == {"scalar_read": 6}
+
+
+@contextmanager
+def planted(owner: Any, name: str, bug: Any) -> Iterator[None]:
+    """Let `owner.name` be `bug` meanwhile."""
+    patches = Patches()
+    patches.replace(owner, name, bug)
+    try:
+        yield
+    finally:
+        patches.close()
 
 
 def other_peoples_warnings(platform: Any) -> None:
