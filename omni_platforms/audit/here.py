@@ -49,6 +49,9 @@ class World(Protocol):
     def on_device(self, tensor: Any) -> bool:
         """Whether reading `tensor` makes the host wait."""
 
+    def is_there(self, tensor: Any) -> bool:
+        """The same of a tensor that holds data."""
+
 
 class Recorder(Protocol):
     """Takes the waits of the thread that it was entered on: a `SyncAudit`."""
@@ -70,8 +73,10 @@ class Recorder(Protocol):
     def vendor_saw(self, frame: FrameType, seen: Seen) -> None:
         """Take a wait that the vendor told of outside a watched call."""
 
-    def record_number(self, frame: FrameType, number: Any, tensor: Any, blocked: float) -> None:
-        """Take one number that was read from `tensor` for `here.reading`, the quick way."""
+    def record_number(
+        self, frame: FrameType, how: tuple[Kind, str], number: Any, tensor: Any, blocked: float
+    ) -> None:
+        """Take one number that was read from `tensor`, the quick way; `how` is kind and source."""
 
 
 class _Here(threading.local):

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from omni_platforms.audit import calls, cpu_calls, synchronizing
+from omni_platforms.audit import calls, cpu_calls, reading, synchronizing
 from omni_platforms.audit.compiled import Uncompiled
-from omni_platforms.audit.kinds import Kind
 from omni_platforms.audit.operators import Operators
 from omni_platforms.audit.patches import Patches
 from omni_platforms.audit.vendor import VendorWarnings
-from omni_platforms.audit.watching import converting, reading_for, watched
+from omni_platforms.audit.watching import converting, watched
 from omni_platforms.errors import AuditError
 from omni_platforms.platform.interface import OmniPlatform
 
@@ -66,8 +65,11 @@ class _Hooks:
                 if name == "to":
                     watching = converting(original, watching)
                 self._patches.replace(owner, name, watching)
-        truth = reading_for(torch.Tensor.__bool__, Kind.TRUTH_VALUE)
-        self._patches.replace(torch.Tensor, "__bool__", truth)
+        directly = reading.Directly(self.mode.platform.device_type)
+        for name, kind in reading.methods():
+            original = getattr(torch.Tensor, name)
+            watching = reading.reading(original, kind, directly)
+            self._patches.replace(torch.Tensor, name, watching)
         for owner, name, judge in synchronizing.functions(self.mode.platform):
             self._patches.replace(owner, name, watched(getattr(owner, name), judge))
 

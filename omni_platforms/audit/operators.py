@@ -115,7 +115,7 @@ def _reading_a_number(op: Any) -> Kernel:
             number = redispatch(rest, tensor)
             blocked = clock() - start
             for audit in here.audits:
-                audit.record_number(caller(1), number, tensor, blocked)
+                audit.record_number(caller(1), (here.reading, SOURCE), number, tensor, blocked)
             return number
         finally:
             here.busy = False

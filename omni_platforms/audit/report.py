@@ -206,8 +206,8 @@ def _notes(run: Run, rows: Iterable[SiteReport]) -> list[str]:
     if run.detail == "counts":
         notes.append("copies inside operators are not covered; detail 'full' covers them")
     idle = [row.idle_s for row in rows]
-    if None in idle:
-        notes.append("idle time of the device was not measured; profile=True measures it")
+    if None in idle and not run.cpu_as_device:
+        notes.append("idle time of the device was not measured; a profile (--profile) measures it")
     elif idle and run.wall and sum(each or 0.0 for each in idle) < 0.02 * run.wall:
         notes.append(
             "the device was idle for less than 2 % of the time after these waits: removing them "

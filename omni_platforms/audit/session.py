@@ -14,11 +14,11 @@ from omni_platforms.audit import hooks
 from omni_platforms.audit.digest import digest
 from omni_platforms.audit.here import Seen, allowed_reasons, here
 from omni_platforms.audit.idle import Profile
-from omni_platforms.audit.kinds import covered_kinds
+from omni_platforms.audit.kinds import Kind, covered_kinds
 from omni_platforms.audit.operators import READ_OPERATOR
 from omni_platforms.audit.operators import SOURCE as OPERATOR
 from omni_platforms.audit.report import AuditReport, Run, make_report
-from omni_platforms.audit.sites import Site, Sites, take, take_number
+from omni_platforms.audit.sites import Site, Sites, take
 from omni_platforms.audit.untold import Untold
 from omni_platforms.audit.vendor import SOURCE as VENDOR
 from omni_platforms.audit.vendor import VendorWarnings
@@ -201,29 +201,46 @@ class SyncAudit:
         site = self._sites.at(frame, seen.kind, reasons[-1] if reasons else None)
         waits = take(site, seen, waits, blocked, self._now, self._request)
         if self._vendor is not None:
-            self._compare(frame, site, waits if seen.source == OPERATOR else 0)
+            self._compare(frame, site, seen.source, waits)
         if at is not None and self._profile is not None:
             self._profile.belongs(at, site)
 
-    def record_number(self, frame: FrameType, number: Any, tensor: Any, blocked: float) -> None:
-        """Take one number that was read from `tensor` for `here.reading`, the quick way."""
+    def record_number(
+        self, frame: FrameType, how: tuple[Kind, str], number: Any, tensor: Any, blocked: float
+    ) -> None:
+        """Take one number that was read from `tensor`; `how` is the kind and who saw it.
+
+        What happens most, after a wait, when nothing is in the processor's caches:
+        it calls as little as can be.
+        """
         self.reads += 1
         if self._enough:
             return
+        kind, source = how
         reasons = allowed_reasons.get()
-        site = self._sites.at(frame, here.reading, reasons[-1] if reasons else None)
-        take_number(site, number, blocked, self._now, self._request)
-        if site.count == 1:
+        allowed = reasons[-1] if reasons else None
+        site = self._sites.quick.get((id(frame.f_code), frame.f_lasti, kind, allowed))
+        if site is None:
+            site = self._sites.at(frame, kind, allowed)
             site.nbytes = tensor.element_size()
-            site.sources.add(OPERATOR)
+        site.count += 1
+        site.waits += 1
+        site.blocked += blocked
+        if site.seen_last is not source:
+            site.seen_last = source
+            site.sources.add(source)
+        if self._now:
+            site.in_steps += 1
+            token = number if number == number else "nan"
+            site.constancy.add(self._now, self._request, token, number)
         if self._vendor is not None:
-            self._compare(frame, site, 1)
+            self._compare(frame, site, source, 1)
 
-    def _compare(self, frame: FrameType, site: Site, waits: int) -> None:
-        """Compare with what the vendor told of inside the last call; it may tell of more later."""
+    def _compare(self, frame: FrameType, site: Site, source: str, waits: int) -> None:
+        """Compare with what the vendor told of inside the last call; of operators it tells late."""
         if here.told:
             site.sources.add(VENDOR)
-        if waits > here.told:
+        if source == OPERATOR and waits > here.told:
             self._untold.expect(frame, site, waits - here.told)
 
     def vendor_saw(self, frame: FrameType, seen: Seen) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
 
 from omni_platforms.audit.constancy import Constancy
 from omni_platforms.audit.frames import Place, Position, place_of, position, user_frame
@@ -28,6 +27,7 @@ class Site:
     idle: float | None = None
     nbytes: int = 0
     sources: set[str] = field(default_factory=set)
+    seen_last: str | None = None
     constancy: Constancy = field(default_factory=Constancy)
 
 
@@ -35,7 +35,8 @@ class Sites:
     """All sites of one audit, by code, position, kind and the reason that allows them."""
 
     def __init__(self) -> None:
-        self._quick: dict[tuple[int, int, Kind, str | None], Site] = {}
+        self.quick: dict[tuple[int, int, Kind, str | None], Site] = {}
+        """By the code object's id and the instruction, those of the user's own frames."""
         self._found: dict[tuple[int, Position, Kind, str | None], Site] = {}
 
     def __iter__(self) -> Iterator[Site]:
@@ -45,9 +46,9 @@ class Sites:
         """Return the site of the user's frame at or above `frame`; a new one at first sight."""
         mine = user_frame(frame)
         quick = (id(mine.f_code), mine.f_lasti, kind, allowed)
-        site = self._quick.get(quick)
+        site = self.quick.get(quick)
         if site is None:
-            site = self._quick[quick] = self._slowly(mine, kind, allowed)
+            site = self.quick[quick] = self._slowly(mine, kind, allowed)
         return site
 
     def _slowly(self, frame: FrameType, kind: Kind, allowed: str | None) -> Site:
@@ -57,17 +58,6 @@ class Sites:
         if site is None:
             site = self._found[key] = Site(kind, place_of(frame), allowed, frame.f_code)
         return site
-
-
-def take_number(site: Site, number: Any, blocked: float, step: int, request: Any) -> None:
-    """Add one number that was read: the quick way of what happens most."""
-    site.count += 1
-    site.waits += 1
-    site.blocked += blocked
-    if step:
-        site.in_steps += 1
-        token = number if number == number else "nan"
-        site.constancy.add(step, request, token, number)
 
 
 def take(site: Site, seen: Seen, waits: int, blocked: float, step: int, request: object) -> int:

@@ -10,7 +10,6 @@ from torch.compiler import is_dynamo_compiling
 
 from omni_platforms.audit.compiled import never_compile
 from omni_platforms.audit.here import Judge, here, observe
-from omni_platforms.audit.kinds import Kind
 
 
 def watched(
@@ -28,7 +27,7 @@ def watched(
             return original(*args, **kwargs)
         return observe(original, judge, args, kwargs)
 
-    return _like(call, original)
+    return in_place_of(original, call)
 
 
 def converting(original: Callable[..., Any], watching: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,28 +42,11 @@ def converting(original: Callable[..., Any], watching: Callable[..., Any]) -> Ca
             return original(tensor, *args)
         return watching(tensor, *args, **kwargs)
 
-    return _like(to, original)
+    return in_place_of(original, to)
 
 
-def reading_for(original: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
-    """Return `original`, a method of tensors, as one whose reads of numbers are of that kind.
-
-    The dispatcher sees the reads; this gives them their name, at little cost.
-    """
-
-    def call(tensor: Any) -> Any:
-        if is_dynamo_compiling() or not here.audits or here.busy:
-            return original(tensor)
-        outer, here.reading = here.reading, kind
-        try:
-            return original(tensor)
-        finally:
-            here.reading = outer
-
-    return _like(call, original)
-
-
-def _like(call: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def in_place_of(original: Callable[..., Any], call: Any) -> Callable[..., Any]:
+    """Return `call`, which torch never compiles, under the name of `original`."""
     never_compile(call.__code__)
     call.__name__ = getattr(original, "__name__", "call")
     call.__qualname__ = getattr(original, "__qualname__", call.__name__)

@@ -50,13 +50,14 @@ class DeviceWorld:
             return not tensor.is_cpu and bool(tensor.device.type == device_type)
 
         own = vars(torch._C.TensorBase).get(f"is_{device_type}")  # a third of the cost, if C code
-        self._is_there = own.__get__ if isinstance(own, GetSetDescriptorType) else by_name
+        self.is_there = own.__get__ if isinstance(own, GetSetDescriptorType) else by_name
+        """Whether a tensor that holds data is on the accelerator."""
 
     def on_device(self, tensor: Any) -> bool:
         """Whether `tensor` is on the accelerator."""
         if type(tensor) is not torch.Tensor and not holds_data(tensor):
             return False
-        return self._is_there(tensor)
+        return bool(self.is_there(tensor))
 
 
 class CpuWorld:
@@ -67,7 +68,11 @@ class CpuWorld:
 
     def on_device(self, tensor: Any) -> bool:
         """Whether a program for an accelerator would have `tensor` on it."""
-        return holds_data(tensor) and tensor.device.type == "cpu" and tensor not in self.host
+        return holds_data(tensor) and self.is_there(tensor)
+
+    def is_there(self, tensor: Any) -> bool:
+        """The same of a tensor that holds data."""
+        return bool(tensor.device.type == "cpu") and tensor not in self.host
 
 
 class HostTensors:

@@ -35,7 +35,7 @@ def waits_of(inside_a_call: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[int,
     """Return the waits and the operators of one such copy; what has a gradient is on the device."""
 
     def init(self: DeviceWorld, device_type: str) -> None:
-        self._is_there = lambda tensor: bool(tensor.requires_grad)
+        self.is_there = lambda tensor: bool(tensor.requires_grad)
 
     monkeypatch.setattr(DeviceWorld, "__init__", init)
     source, target = torch.ones(2, requires_grad=True), torch.empty(2, dtype=torch.float16)
