@@ -1,4 +1,8 @@
-"""The audit of our own executor: submitting an output never makes the submitting thread wait."""
+"""The audit of our own executor: submitting an output never makes the submitting thread wait.
+
+But where it costs nothing: somebody asked for one of the last outputs at once, and the device
+has nothing to do. Then `submit` copies there and then (`outputs/direct.py`), and the audit says so.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,9 @@ def test_submitting_waits_for_nothing(sim, shape: tuple[int, ...]) -> None:
     with AsyncOutputExecutor(sim.platform) as outputs:
         image = torch.ones(shape, device=NAME)
         outputs.submit(image).result(30)
+        for _ in range(3):  # nobody asks for these at once
+            outputs.submit(image)
+        outputs.drain(30)
         before = sim.host_waits_of()
         with SyncAudit(sim.platform, detail="full") as audit:
             futures = []
@@ -28,6 +35,18 @@ def test_submitting_waits_for_nothing(sim, shape: tuple[int, ...]) -> None:
         assert [future.result(30)["image"].max().item() for future in futures[-2:]] == [20.0, 21.0]
     assert [(site.where, site.kind) for site in audit.report().sites] == []
     assert waited == 0  # the simulator's own count agrees
+
+
+def test_a_copy_right_in_submit_is_seen(sim) -> None:
+    with AsyncOutputExecutor(sim.platform) as outputs:
+        image = torch.ones(16, device=NAME)
+        outputs.submit(image).result(30)
+        sim.platform.synchronize()
+        with SyncAudit(sim.platform) as audit:
+            outputs.submit(image)
+    (site,) = audit.report().sites
+    assert (site.kind, site.count) == ("to_cpu", 1)
+    assert site.source == "outputs.submit(image)"
 
 
 def test_a_wait_planted_in_submit_is_found(sim, monkeypatch: pytest.MonkeyPatch) -> None:

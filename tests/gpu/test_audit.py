@@ -183,6 +183,9 @@ def test_our_own_executor_makes_nobody_wait(platform) -> None:
         for shape in ((16,), (64, 1024)):
             image = torch.ones(shape, device="cuda")
             outputs.submit(image).result(60)
+            for _ in range(3):  # nobody asks for these at once, so none is copied in submit
+                outputs.submit(image)
+            outputs.drain(60)
 
             def run(image: torch.Tensor = image) -> None:
                 for _ in range(20):
