@@ -31,6 +31,8 @@ class Allocator:
         self.segment_sizes: dict[int, int] = {}
         """Bytes of each segment, by its number. A number never serves twice."""
         self._next_segment = 0
+        self.used_bytes = 0
+        """Bytes of the blocks that are in use."""
         self._used: dict[tuple[int, int], int] = {}
         # The free ranges, three times: in order of size, by where they start, by where they end.
         self._by_size: list[tuple[int, int, int]] = []
@@ -41,11 +43,6 @@ class Allocator:
     def total_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(self.segment_sizes.values())
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of the blocks that are in use."""
-        return sum(self._used.values())
 
     @property
     def used_blocks(self) -> int:
@@ -95,6 +92,7 @@ class Allocator:
         if whole > size:
             self._add_free(Block(segment, offset + size, whole - size))
         self._used[segment, offset] = size
+        self.used_bytes += size
         return Block(segment, offset, size)
 
     def free(self, block: Block) -> None:
@@ -103,6 +101,7 @@ class Allocator:
         if self._used.get((segment, offset)) != size:
             raise ValueError(f"{block} is not in use: it was freed already, or never allocated")
         del self._used[segment, offset]
+        self.used_bytes -= size
         before = self._ending.get((segment, offset))
         if before is not None:
             self._remove_free(Block(segment, before, offset - before))

@@ -16,15 +16,17 @@ from omni_platforms.errors import ArenaClosedError, ArenaForkedError
 from omni_platforms.platform.interface import DeviceLike, OmniPlatform
 from omni_platforms.shm.blocks import Blocks
 from omni_platforms.shm.closing import close_at_exit, keep_for_ever
-from omni_platforms.shm.issue import Events, Issuer, Place
+from omni_platforms.shm.issue import Events, Issuer
 from omni_platforms.shm.layout import lay_out, record_of
 from omni_platforms.shm.packet import INLINE, LeafRecord, Packet
 from omni_platforms.shm.packing import HeldBlock, Packing
 from omni_platforms.shm.passing import Channel
+from omni_platforms.shm.place import Place
 from omni_platforms.shm.stats import ArenaStats
 from omni_platforms.shm.structure import take_apart
 
 SEGMENT_BYTES = 256 << 20
+_NO_BYTES = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 class Arena:
@@ -261,14 +263,14 @@ class Arena:
         self, blocks: Sequence[HeldBlock], records: Sequence[LeafRecord], inline: bytearray
     ) -> list[Place]:
         """Return where the bytes of each leaf go."""
-        packet = torch.frombuffer(inline, dtype=torch.uint8) if inline else None
+        packet = torch.frombuffer(inline, dtype=torch.uint8) if inline else _NO_BYTES
         places: list[Place] = []
         for record in records:
-            start, end = record.offset, record.offset + record.nbytes
-            if record.block != INLINE:
-                places.append(self._blocks.place(blocks[record.block], start, record.nbytes))
+            if record.block == INLINE:
+                places.append(Place(packet, record.offset, record.nbytes))
             else:
-                places.append(((), False) if packet is None else ((packet[start:end],), False))
+                block = blocks[record.block]
+                places.append(self._blocks.place(block, record.offset, record.nbytes))
         return places
 
     def _check_usable(self) -> None:

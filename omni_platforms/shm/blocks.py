@@ -22,9 +22,9 @@ from omni_platforms.errors import ArenaFullError, DrainTimeoutError, SegmentRefu
 from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.platform.interface import OmniPlatform
 from omni_platforms.shm.growth import Segments
-from omni_platforms.shm.issue import Place
 from omni_platforms.shm.packing import HeldBlock, Retired
 from omni_platforms.shm.passing import Channel
+from omni_platforms.shm.place import Place
 from omni_platforms.shm.returns import ReturnPipe
 from omni_platforms.shm.segment import typed_refusal
 from omni_platforms.shm.stats import ArenaStats
@@ -78,9 +78,9 @@ class Blocks:
             return [taken[at] for at in range(len(sizes))]
 
     def place(self, held: HeldBlock, offset: int, nbytes: int) -> Place:
-        """Return a range of a block, and whether the device can write it itself."""
+        """Return a range of a block."""
         segment = self._segments.all[held.block.segment]
-        return segment.parts(held.block.offset + offset, nbytes), segment.is_registered
+        return Place(segment, held.block.offset + offset, nbytes)
 
     def lend(self, blocks: Iterable[HeldBlock]) -> None:
         """Let blocks that are written be the consumer's until it returns their numbers."""

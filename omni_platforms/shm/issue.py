@@ -14,12 +14,11 @@ from omni_platforms.platform.capability import Capability
 from omni_platforms.platform.interface import OmniPlatform
 from omni_platforms.shm.packet import LeafRecord
 from omni_platforms.shm.packing import Packing
+from omni_platforms.shm.place import Place
 from omni_platforms.shm.writing import Writer
 
 logger = logging.getLogger(__name__)
 
-Place = tuple[Sequence[torch.Tensor], bool]
-"""Flat bytes, in parts that a copy must not cross, and whether they are registered."""
 Events = Sequence[torch.Event]
 
 
@@ -112,6 +111,6 @@ class Issuer:
 def _write_all(
     writer: Writer, leaves: Sequence[Any], records: Sequence[LeafRecord], places: Sequence[Place]
 ) -> None:
-    for leaf, record, (parts, registered) in zip(leaves, records, places, strict=True):
+    for leaf, record, place in zip(leaves, records, places, strict=True):
         if record.nbytes:
-            writer.write(leaf, record, parts, registered)
+            writer.write(leaf, record, place)

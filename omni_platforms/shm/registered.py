@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import torch
 
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 SMALLEST_PIECE = 64 << 20
 """Pieces are halves, quarters and so on of a segment, but not smaller than so many bytes."""
+_MOST_MADE = 256
 
 
 class WritableSegment:
@@ -40,6 +41,8 @@ class WritableSegment:
         self._step = segment.size
         """How many bytes each registration has, but for the last."""
         self._unregistering = False
+        self._made: dict[Hashable, torch.Tensor] = {}
+        """Tensors over ranges of it, for outputs that come into the same block again."""
         with _current(platform, device):
             _initialize(platform)
             self._register(platform)
@@ -57,6 +60,21 @@ class WritableSegment:
         cuts = range(round_up(offset + 1, step), end, step)
         edges = [offset, *cuts, end]
         return [self.bytes[a:b] for a, b in itertools.pairwise(edges)]
+
+    def like(
+        self, offset: int, nbytes: int, dtype: torch.dtype, shape: tuple[int, ...]
+    ) -> torch.Tensor | None:
+        """Return a range as a contiguous tensor; `None` where two registrations meet in it."""
+        key = (offset, dtype, shape)
+        made = self._made.get(key)
+        if made is None:
+            parts = self.parts(offset, nbytes)
+            if len(parts) > 1:
+                return None
+            if len(self._made) >= _MOST_MADE:
+                self._made.clear()
+            made = self._made[key] = parts[0].view(dtype).view(shape)
+        return made
 
     def close(self) -> None:
         """Unregister the memory and close the descriptor. No copy may be in flight any more.

@@ -18,6 +18,7 @@ import torch
 from omni_platforms.outputs.host_copy import copies_asynchronously, resolved
 from omni_platforms.platform.interface import OmniPlatform
 from omni_platforms.shm.packet import LeafRecord
+from omni_platforms.shm.place import Place
 
 logger = logging.getLogger(__name__)
 
@@ -37,21 +38,25 @@ class Writer:
         """Whether the host has something to copy when the device has finished."""
         return bool(self._staged)
 
-    def write(
-        self, leaf: Any, record: LeafRecord, place: Sequence[torch.Tensor], registered: bool
-    ) -> None:
-        """Copy `leaf` to `place`, flat bytes in parts, or enqueue that on the current stream."""
+    def write(self, leaf: Any, record: LeafRecord, place: Place) -> None:
+        """Copy `leaf` to its place, or enqueue that on the current stream."""
         if not isinstance(leaf, torch.Tensor):
-            _write_array(leaf, record, place)
+            _write_array(leaf, record, place.parts())
             return
         self._alive.append(leaf)  # before anything is enqueued that reads it
+        aside = self._asynchronous and copies_asynchronously(leaf, self._device)
+        if aside and place.is_registered and _is_plain(leaf):
+            whole = place.like(leaf)
+            if whole is not None:
+                whole.copy_(leaf, non_blocking=True)
+                return
         values = _flat(leaf, record.strides)
-        parts = [part.view(values.dtype) for part in place]
-        if not (self._asynchronous and copies_asynchronously(leaf, self._device)):
+        parts = [part.view(values.dtype) for part in place.parts()]
+        if not aside:
             _copy(values, parts, non_blocking=False)
             return
         self._alive.append(values)
-        if registered:
+        if place.is_registered:
             _copy(values, parts, non_blocking=True)
         elif not self._stage(values, parts):
             _copy(values, parts, non_blocking=False)
@@ -78,6 +83,12 @@ class Writer:
             self._staged.append((staging[start : start + part.numel()], part))
             start += part.numel()
         return True
+
+
+def _is_plain(leaf: torch.Tensor) -> bool:
+    """Whether its bytes, as they lie there, are what is to be copied, and nothing follows it."""
+    lazy = leaf.is_conj() or leaf.is_neg() or leaf.requires_grad
+    return type(leaf) is torch.Tensor and not lazy and leaf.is_contiguous()
 
 
 def _flat(leaf: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

@@ -20,6 +20,7 @@ from omni_platforms.shm import Arena, ArenaView
 from omni_platforms.shm.blocks import Blocks
 from omni_platforms.shm.issue import Issuer
 from omni_platforms.shm.packing import Packing, Retired
+from omni_platforms.shm.registered import WritableSegment
 from omni_platforms.shm.writing import Writer
 from omni_platforms.simulator import Simulation
 from tests.shm.conftest import connected
@@ -201,10 +202,23 @@ def trimmed_arena(sim: Simulation) -> None:
         del packing
 
 
+def outputs_of_many_kinds(sim: Simulation) -> None:
+    """The same block serves outputs of other types and shapes, each with its own bits."""
+    kinds = [(torch.float32, (N,)), (torch.int32, (N,)), (torch.float32, (90, 100)),
+             (torch.bfloat16, (2 * N,)), (torch.int32, (100, 90))]  # fmt: skip
+    with connected(sim.platform, cap=1 << 20) as (arena, view):
+        for value, (dtype, shape) in enumerate(kinds * 2):
+            image = torch.full(shape, value, dtype=dtype, device="sim") * 2
+            got = view.unpack(arena.pack(image))
+            right = (got.dtype, got.shape) == (dtype, shape) and bool(got.eq(2 * value).all())
+            assert right, "CORRUPT"
+            del got
+
+
 SCENARIOS = [
     fresh_outputs, staged_outputs, dropped_outputs, failed_outputs, output_of_another_stream,
     closed_arena, announced_outputs, announced_and_dropped, announced_and_closed,
-    trimmed_arena,
+    trimmed_arena, outputs_of_many_kinds,
 ]  # fmt: skip
 
 
@@ -245,6 +259,15 @@ def _lend_only(self: Blocks, written_later: Retired) -> None:
     self.lend(written_later.blocks)
 
 
+def _whatever_was_there(
+    self: WritableSegment, offset: int, nbytes: int, dtype: Any, shape: Any
+) -> Any:
+    made = self._made.get(offset)
+    if made is None or made.numel() != shape.numel():
+        made = self._made[offset] = self.parts(offset, nbytes)[0].view(dtype).view(shape)
+    return made.view(shape)
+
+
 _issue = Issuer.issue
 _stage = Writer._stage
 
@@ -272,6 +295,8 @@ MUTATIONS: dict[str, tuple[Scenario, Any, str, Any]] = {
     "the arena closes while the device writes an announced block": (
         announced_and_closed, "platform", "synchronize_event",
         lambda self, event, timeout=None: True),
+    "a view of a block that serves again is taken for what it was": (
+        outputs_of_many_kinds, WritableSegment, "like", _whatever_was_there),
     "a segment is given back while the device writes it": (
         trimmed_arena, Retired, "is_written", _written_always),
     "a segment is given back while the device writes an announced block": (

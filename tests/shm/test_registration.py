@@ -76,6 +76,32 @@ def test_a_device_with_a_limit_gets_pieces_and_no_copy_crosses_two() -> None:
     assert not platform.registered
 
 
+def test_a_block_that_serves_again_is_looked_at_as_the_new_output_wants() -> None:
+    made = writable(Registers(64 * PAGE))
+    first = made.like(PAGE, 4 * PAGE, torch.float32, torch.Size((64, 64)))
+    assert first is made.like(PAGE, 4 * PAGE, torch.float32, torch.Size((64, 64)))
+    for dtype, shape in (
+        (torch.int32, (64, 64)),
+        (torch.float32, (4096,)),
+        (torch.bfloat16, (8192,)),
+    ):
+        other = made.like(PAGE, 4 * PAGE, dtype, torch.Size(shape))
+        assert other is not None
+        assert (other.dtype, other.shape) == (dtype, shape)
+        assert other.data_ptr() == made.bytes.data_ptr() + PAGE
+    for pages in range(1000):
+        assert made.like(0, pages, torch.uint8, torch.Size((pages,))) is not None
+        assert len(made._made) <= registered._MOST_MADE
+    made.close()
+
+
+def test_a_block_in_two_registrations_has_no_single_view() -> None:
+    made = writable(Registers(16 * PAGE))
+    assert made.like(8 * PAGE, 16 * PAGE, torch.uint8, torch.Size((16 * PAGE,))) is None
+    assert made.like(8 * PAGE, 8 * PAGE, torch.uint8, torch.Size((8 * PAGE,))) is not None
+    made.close()
+
+
 def test_a_partial_registration_is_rolled_back(caplog: pytest.LogCaptureFixture) -> None:
     platform = Registers(16 * PAGE, total=40 * PAGE)
     with caplog.at_level(logging.WARNING):
