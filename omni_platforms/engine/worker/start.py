@@ -64,7 +64,8 @@ class Parts:
         deadline = self.room.stop_at or time.monotonic()
         self.outputs.stop()
         if not self.outputs.join(deadline - time.monotonic()):
-            logger.error("the time to stop is over: the worker ends with outputs under way")
+            # The parent fails these by name; at its exit nobody wants to hear of them.
+            logger.info("the time to stop is over: the worker ends with outputs under way")
         try:
             if hasattr(self.worker, "shutdown"):
                 self.worker.shutdown()
@@ -73,7 +74,7 @@ class Parts:
         try:
             self.arena.close(max(0.0, deadline - time.monotonic()))
         except DrainTimeoutError as error:
-            logger.error("shared memory is left to the end of the process: %s", error)
+            logger.info("shared memory is left to the end of the process: %s", error)
 
 
 def start(setup: Setup, channel: Channel, arena_socket: socket.socket) -> Parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,10 +20,12 @@ from omni_platforms.engine.child import exit_words
 from omni_platforms.engine.messages import Execute, Kind
 from omni_platforms.engine.payload import Pickled
 from omni_platforms.engine.process import WorkerProcess, stop_all
+from omni_platforms.engine.worker.start import Parts
 from omni_platforms.errors import (
     ArenaFullError,
     ChannelClosedError,
     DeviceLostError,
+    DrainTimeoutError,
     WorkerStartError,
 )
 from tests.engine.driver import Driver, driven, process_of
@@ -126,6 +130,28 @@ def _a_full_machine_fails_one_output(worker: Driver) -> None:
     worker.call("limit_memory", 0)
     assert worker.run(("fill", (3, 600_000))).eq(3).all()
     assert held.eq(1).all()
+
+
+def test_a_stop_whose_time_is_over_prints_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """At the exit of a parent with work in flight this would stand on its terminal."""
+
+    class Busy:
+        stop_at = time.monotonic()
+
+        def stop(self) -> None:
+            pass
+
+        def join(self, timeout: float) -> bool:
+            return False
+
+        def close(self, timeout: float) -> None:
+            raise DrainTimeoutError("the device still writes")
+
+    busy: Any = Busy()
+    with caplog.at_level(logging.INFO):
+        Parts(object(), busy, busy, busy, busy, busy, busy, 0).finish()
+    assert len(caplog.records) == 2
+    assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 
 # Violent ----------------------------------------------------------------------
