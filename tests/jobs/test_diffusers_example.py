@@ -58,4 +58,12 @@ def test_a_checkpoint_gives_what_its_configuration_gave(tmp_path: Path) -> None:
     spec.loader.exec_module(example)
     example.small_pipeline().save_pretrained(tmp_path / "checkpoint")
     loaded = pictures(tmp_path, "loaded", {"checkpoint": str(tmp_path / "checkpoint")})
-    assert np.array_equal(np.stack(built), np.stack(loaded))
+    # Mapped weights lie at other addresses than allocated ones, and kernels that look at the
+    # alignment add in another order: one value in ten thousand is rounded to its neighbour.
+    assert _as_good_as_equal(np.stack(built), np.stack(loaded))
+    assert not _as_good_as_equal(*built), "other noise is seen"
+
+
+def _as_good_as_equal(one: Any, other: Any) -> bool:
+    apart = np.abs(one.astype(int) - other.astype(int))
+    return bool(apart.max() <= 1 and (apart > 0).mean() < 0.001)
