@@ -26,6 +26,8 @@ RECORD = ROOT / "tools" / "api"
 PACKAGE = "omni_platforms"
 MODULES = ("audit", "engine", "errors", "outputs", "platform", "settings", "shm", "simulator")
 _CALLED_BY_PYTHON = {"__init__", "__call__", "__enter__", "__exit__", "__await__", "__aiter__"}
+# The arguments of other records may change: only this package makes them.
+_RECORDS_THAT_USERS_MAKE = {"Probe"}
 _KINDS = {
     griffe.ParameterKind.var_positional: "*",
     griffe.ParameterKind.var_keyword: "**",
@@ -71,13 +73,22 @@ def _lines(name: str, thing: Any) -> Iterator[str]:
     elif thing.is_class:
         yield from (f"@{each.value}" for each in thing.decorators)
         yield f"class {name}({', '.join(map(str, thing.bases))}):"
-        members = [(key, each) for key, each in sorted(thing.members.items()) if _is_public(key)]
-        inner = [line for key, each in members if not each.is_alias for line in _lines(key, each)]
-        yield from (f"    {line}" for line in inner or ["..."])
+        yield from (f"    {line}" for line in [*_class_lines(name, thing)] or ["..."])
     elif "property" in thing.labels:
         yield f"{name}: {thing.annotation or 'object'}  # a property"
     else:
         yield f"{name}: {thing.annotation or 'object'}"
+
+
+def _class_lines(name: str, kind: Any) -> Iterator[str]:
+    """Yield its members, those of the package's own base classes among them."""
+    for key, each in sorted(kind.all_members.items()):
+        is_made_here = "dataclass" in kind.labels and name not in _RECORDS_THAT_USERS_MAKE
+        if not _is_public(key) or (key == "__init__" and is_made_here):
+            continue
+        inherited = key not in kind.members
+        if inherited or not each.is_alias:  # an import inside a class is no interface
+            yield from _lines(key, each.final_target if each.is_alias else each)
 
 
 def _parameters(function: Any) -> Iterator[str]:
@@ -109,9 +120,13 @@ def breakages(before: Stubs, after: Stubs) -> Iterator[str]:
         old, new = _module(name, before[name]), _module(name, after.get(name, ""))
         for found in griffe.find_breaking_changes(old, new):
             told = found.as_dict()
-            values = [str(told[key]) for key in ("old_value", "new_value") if told.get(key)]
-            change = f" ({' -> '.join(values)})" if values else ""
+            values = [told[key] for key in ("old_value", "new_value")]
+            change = f" ({values[0]} -> {values[1]})" if all(map(_is_text, values)) else ""
             yield f"{told['object_path']}: {found.kind.value}{change}"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _module(name: str, text: str) -> griffe.Module:

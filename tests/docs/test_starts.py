@@ -92,6 +92,7 @@ def local(step: Run, folder: Path) -> str:
 def run(step: Run, environment: Environment, folder: Path) -> None:
     (own,) = environment.folder.glob("lib/python*/site-packages")
     variables = clean_environment(own, Path(sysconfig.get_paths()["purelib"]))
+    variables["OMP_NUM_THREADS"] = "1"  # threads that spin hold each other up on a busy machine
     variables["PATH"] = f"{environment.folder / 'bin'}:{variables['PATH']}"
     ended = subprocess.run(
         ["bash", "-c", step.command],

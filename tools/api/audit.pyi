@@ -1,6 +1,5 @@
 @dataclass(frozen=True)
 class AuditReport():
-    def __init__(self, platform, mode, detail, steps, covered_kinds, sites, allowed, obstacles, count, waits, blocked_s, idle_s, wall_s, step_s, outputs, operators, runtime_events, notes=list(), schema_version=SCHEMA_VERSION): ...
     allowed: list[SiteReport]
     blocked_s: float
     def capture_blockers(self): ...
@@ -50,7 +49,6 @@ class Kind(str, Enum):
     VENDOR: object
 @dataclass(frozen=True)
 class SiteReport():
-    def __init__(self, file, line, column, function, source, kind, count, per_step, waits, blocked_s, idle_s, pattern, hoistable, value, suggestion, allowed, nbytes, seen_by, callers, path): ...
     allowed: str | None
     blocked_s: float
     callers: list[str]

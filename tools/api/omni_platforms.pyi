@@ -5,12 +5,14 @@ ArenaFullError: object
 AsyncOutput: object
 AsyncOutputExecutor: object
 AuditError: object
+BenchError: object
 BrokenPluginError: object
 CallTimeoutError: object
 Capability: object
 CaptureError: object
 ChannelBrokenError: object
 ChannelClosedError: object
+ClusterError: object
 CorruptMessageError: object
 CorruptPacketError: object
 DemoError: object
@@ -23,6 +25,7 @@ ExecutorForkedError: object
 ExecutorFullError: object
 HostRegistrationError: object
 MemoryInfo: object
+MissingExtraError: object
 MultiprocExecutor: object
 OmniError: object
 OmniPlatform: object

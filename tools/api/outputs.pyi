@@ -29,7 +29,6 @@ class OutputFuture(concurrent.futures.Future[Any]):
     timeline: OutputTimeline | None  # a property
 @dataclass(frozen=True)
 class OutputStats():
-    def __init__(self, mode, reason, pinned, submitted, resolved, failed, cancelled, degraded, blocking_leaves, at_once, bytes_copied, wakeups, pending, pending_bytes, peak_pending_bytes): ...
     def as_dict(self): ...
     at_once: int
     blocking_leaves: int
@@ -54,7 +53,6 @@ class OutputTimeline(NamedTuple):
     submitted: float
 @dataclass(frozen=True)
 class PendingDescription():
-    def __init__(self, number, phase, age, nbytes, waits_for): ...
     age: float
     nbytes: int
     number: int

@@ -1,7 +1,6 @@
 SETTINGS: Mapping[str, Setting]
 @dataclass(frozen=True)
 class Setting():
-    def __init__(self, name, kind, default, meaning, parse): ...
     default: Any
     kind: str
     meaning: str
