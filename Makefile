@@ -73,7 +73,7 @@ api-check: $(READY)
 	$(BIN)/python tools/check_api.py
 
 api-record: $(READY)
-	$(BIN)/python tools/check_api.py --write
+	$(BIN)/python tools/check_api.py --write $(RELEASE)
 
 check: $(READY)
 	$(BIN)/ruff check .

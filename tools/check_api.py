@@ -1,15 +1,16 @@
 """Find what a change breaks in the public interface, and keep a record of it.
 
-    python tools/check_api.py            # compare with the record; 1 where something breaks
-    python tools/check_api.py --write    # keep the present interface as the record
+    python tools/check_api.py                  # compare with the record
+    python tools/check_api.py --write          # keep the present interface as the record
+    python tools/check_api.py --write 0.1.0    # the same, at a release
 
 The interface is what `__all__` of the public modules names, with public methods, parameters,
 defaults and bases, as griffe reads it off the source; nothing is imported. The record is
-`tools/api`, one stub a module, to be read in a review: that of the last release, and before the
-first one that of the last look.
+`tools/api`, one stub a module, to be read in a review: that of the last release, whose version
+stands in `tools/api/RELEASE`, and before the first one that of the last look.
 
-What breaks may be meant. A fragment of the changelog of type `breaking` says so, and the exit
-status is 0 then.
+What breaks is told, and makes the exit status 1 when a release has promised it. It may be meant: a
+fragment of the changelog of type `breaking` says so, and the exit status is 0 then.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import griffe
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tools" / "api"
+_RELEASE = "RELEASE"
 PACKAGE = "omni_platforms"
 MODULES = ("audit", "engine", "errors", "outputs", "platform", "settings", "shm", "simulator")
 _CALLED_BY_PYTHON = {"__init__", "__call__", "__enter__", "__exit__", "__await__", "__aiter__"}
@@ -107,9 +109,11 @@ def read_record() -> Stubs:
     return {file.stem: file.read_text(encoding="utf-8") for file in RECORD.glob("*.pyi")}
 
 
-def write_record(stubs: Stubs) -> None:
-    """Keep an interface."""
+def write_record(stubs: Stubs, release: str | None = None) -> None:
+    """Keep an interface, at a release that of this version."""
     RECORD.mkdir(exist_ok=True)
+    if release is not None:
+        (RECORD / _RELEASE).write_text(f"{release}\n", encoding="utf-8")
     for name, text in stubs.items():
         (RECORD / f"{name}.pyi").write_text(text, encoding="utf-8")
 
@@ -141,16 +145,19 @@ def is_announced() -> bool:
 def main(arguments: list[str]) -> int:
     """Compare, or keep the record; return the exit status."""
     present = read_interface(ROOT)
-    if arguments == ["--write"]:
-        write_record(present)
+    if arguments[:1] == ["--write"]:
+        write_record(present, *arguments[1:])
         return 0
     found = list(breakages(read_record(), present))
     for line in found:
         print(line)
-    if found and not is_announced():
-        print("Announce it in changelog.d/+name.breaking.md, or keep what users rely on.")
-        return 1
-    return 0
+    if not found or is_announced():
+        return 0
+    if not (RECORD / _RELEASE).exists():
+        print("Nothing was released yet: `make api-record` keeps the present interface.")
+        return 0
+    print("Announce it in changelog.d/+name.breaking.md, or keep what users rely on.")
+    return 1
 
 
 if __name__ == "__main__":

@@ -68,16 +68,39 @@ def test_the_interface_is_read_off_the_source() -> None:
     assert set(check_api.read_record()) == set(stubs)
 
 
-def test_what_breaks_is_a_failure_unless_the_changelog_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose record has an interface, and whose source has none any more."""
     monkeypatch.setattr(check_api, "read_interface", lambda source: {"a": ""})
     monkeypatch.setattr(check_api, "RECORD", tmp_path / "api")
     monkeypatch.setattr(check_api, "ROOT", tmp_path)
-    check_api.write_record({"a": BEFORE})
+    check_api.write_record({"a": BEFORE}, "0.1.0")
+    return tmp_path
+
+
+def test_what_breaks_is_a_failure(gone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_api.main([]) == 1
     assert "a.choose: Public object was removed" in capsys.readouterr().out
-    (tmp_path / "changelog.d").mkdir()
-    (tmp_path / "changelog.d" / "+chooser.breaking.md").touch()
+
+
+def test_what_breaks_is_told_though_the_changelog_announces_it(
+    gone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gone / "changelog.d").mkdir()
+    (gone / "changelog.d" / "+chooser.breaking.md").touch()
     assert check_api.main([]) == 0
     assert "a.choose" in capsys.readouterr().out
+
+
+def test_before_the_first_release_it_is_told_and_no_failure(
+    gone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gone / "api" / "RELEASE").unlink()
+    assert check_api.main([]) == 0
+    assert "a.choose" in capsys.readouterr().out
+
+
+def test_the_record_is_the_present_interface_once_it_is_written(gone: Path) -> None:
+    assert check_api.main(["--write", "0.2.0"]) == 0
+    assert (gone / "api" / "RELEASE").read_text() == "0.2.0\n"
+    assert check_api.main([]) == 0

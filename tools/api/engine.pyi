@@ -19,6 +19,22 @@ class EngineFuture(concurrent.futures.Future[Any]):
     origin: Origin | None
     previews: Previews | None
     def result(self, timeout=None): ...
+@dataclass(frozen=True)
+class EngineStats():
+    def as_dict(self): ...
+    calls: int
+    computed: int
+    delivered: int
+    dropped: int
+    failed: int
+    failed_requests: int
+    late: int
+    mode: Mode
+    pending: int
+    queued: int
+    state: Literal['running', 'asleep', 'closing', 'ended']
+    submitted: int
+    workers: Sequence[WorkerStats]
 class MultiprocExecutor(Executor):
     def __enter__(self): ...
     def __exit__(self, kind, error, traceback): ...
@@ -36,6 +52,7 @@ class MultiprocExecutor(Executor):
     def on_failure(self, callback): ...
     def shutdown(self, timeout=30.0): ...
     def sleep(self, *args, timeout=60.0, free_shared_memory=False, **kwargs): ...
+    def stats(self): ...
     def stream(self, request, previews=2): ...
     def submit(self, request, *, stepwise=False, previews=0): ...
     def submit_batch(self, requests): ...
@@ -67,3 +84,13 @@ class Preview():
     id: str
     step: int | None
     value: Any
+@dataclass(frozen=True)
+class WorkerStats():
+    alive: bool
+    bytes_received: int
+    device: str
+    outputs: int
+    pid: int
+    platform: str
+    rank: int
+    requests: int

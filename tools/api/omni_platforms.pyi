@@ -27,6 +27,7 @@ HostRegistrationError: object
 MemoryInfo: object
 MissingExtraError: object
 MultiprocExecutor: object
+ObserveError: object
 OmniError: object
 OmniPlatform: object
 OutputDroppedError: object
