@@ -19,7 +19,7 @@ from omni_platforms.shm import Arena
 
 NAME = "submit"
 SMALL_BYTES, LARGE_BYTES = 2048, 1 << 20
-_OUTPUTS, _QUICK_OUTPUTS = 10_000, 300
+_OUTPUTS, _CPU_OUTPUTS, _QUICK_OUTPUTS = 10_000, 2_000, 300
 _LAG = 64
 _SEGMENT_BYTES = 64 << 20
 
@@ -44,7 +44,8 @@ class Standing(NamedTuple):
 
 def count_steady_state(bench: Bench) -> None:
     """Run outputs until the pools are filled, then as many again, and add what the latter left."""
-    outputs = _QUICK_OUTPUTS if bench.quick else _OUTPUTS
+    full = _CPU_OUTPUTS if bench.device.type == "cpu" else _OUTPUTS
+    outputs = _QUICK_OUTPUTS if bench.quick else full
     for nbytes in (SMALL_BYTES, LARGE_BYTES):
         with AsyncOutputExecutor(bench.platform, bench.device) as executor:
             run = _in_one_process(bench, executor, nbytes)

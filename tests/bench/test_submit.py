@@ -85,7 +85,7 @@ def test_launches_beside_outputs_in_flight() -> None:
     assert bases[submit_background.NOBODY] == submit_background.NOTHING
     assert bases["ours in one process"] == submit_background.NOBODY
     assert [row.note for row in rows if row.way.startswith("ours")] == [
-        "copied by submit: nothing is in flight here"
+        "copied by submit here: nothing is in flight"
     ] * 2
 
 
