@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from omni_platforms.bench.panels import Dot, Panel
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 # A palette that colour-blind people can tell apart (Okabe and Ito, 2008), without its yellow.
 _COLOURS = ("#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#666666")
 _MARKERS = "osD^vPX*"
+_TITLE_LETTERS = 88  # a line of them
 _DENSE = 200.0  # an axis that spans less has room for a mark at 2 and 5 of each decade
 _ONLY = ("#0072B2", "o")
 _MISSED = "#c00000"
@@ -65,7 +67,8 @@ def draw(figure: FigureBase, panel: Panel, ways: Styles, title: str | None = Non
     axes.tick_params(axis="y", length=0)
     _draw_axis(axes, panel)
     if title is not None:
-        axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
+        text = fill(title, _TITLE_LETTERS)
+        figure.suptitle(text, x=0.01, ha="left", fontsize=9, fontweight="bold")
     _draw_legend(figure, panel, ways)
 
 
@@ -91,6 +94,8 @@ def _draw_line(axes: Axes, panel: Panel, dots: Sequence[Dot], top: float, ways: 
 def _draw_axis(axes: Axes, panel: Panel) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+    if panel.unit == "ratio":
+        axes.axvline(1, color="#888888", linewidth=1, zorder=0)
     if panel.logarithmic:
         axes.set_xscale("log")
         low, high = axes.get_xlim()
@@ -101,13 +106,12 @@ def _draw_axis(axes: Axes, panel: Panel) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(6))
         if panel.unit == "s":
             axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: panel.text(value)))
+    mark = panel.text if panel.unit == "s" else "{:g}".format
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: mark(value)))
     # Room for the numbers behind the last dots.
     low, high = axes.get_xlim()
     room = (high / low) ** 0.12 if panel.logarithmic else 1 + 0.12 * (high - low) / high
     axes.set_xlim(low, high * room)
-    if panel.unit == "ratio":
-        axes.axvline(1, color="#888888", linewidth=1, zorder=0)
     axes.grid(axis="x", color="#eeeeee", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="x", labelsize=7.5)
