@@ -15,6 +15,7 @@ from omni_platforms.bench.measure import interleaved
 from omni_platforms.bench.pipeline_grid import (
     ALONE,
     COPY,
+    DEVICES_CELL,
     DEVICES_TARGET,
     ENGINE,
     EXECUTOR,
@@ -92,8 +93,8 @@ def cell_rows(
 
 def _two_devices(bench: Bench, rig: Rig, rounds: int) -> list[Row]:
     """Compare a queue a device on two devices with a queue on one; seconds a request."""
-    cell = next(cells(accelerator=True, quick=True))
-    count = cell.requests(QUEUE, slow=False)
+    cell = DEVICES_CELL
+    count = cell.requests(QUEUE, ENGINE)
     size = cell.output_bytes
     consumer = Consumer()
     with engine(bench, [0], size) as one, engine(bench, [0, 1], size) as two:

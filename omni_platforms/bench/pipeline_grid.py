@@ -18,6 +18,7 @@ COMMON = "common async path"
 TORCH_QUEUE = "torch.multiprocessing queue"
 ENGINE = "MultiprocExecutor"
 SLOW = (BLOCKING, WORKER_BLOCKING, COMMON, TORCH_QUEUE)
+_ONE_AFTER_THE_OTHER = (BLOCKING, WORKER_BLOCKING)
 PARTS = {
     "one process": (ALONE, COPY, BLOCKING, EXECUTOR),
     "across processes": (WORKER_ALONE, WORKER_BLOCKING, COMMON, TORCH_QUEUE, ENGINE),
@@ -26,7 +27,7 @@ PARTS = {
 QUEUE = 8
 """Requests that are in flight where there is a queue."""
 
-_MEASURED_S = 0.4
+_QUICK_S = 0.06
 _MOST_REQUESTS = 48
 _SINGLE_REQUESTS = 4
 
@@ -34,17 +35,22 @@ _IMAGE_512 = 3 * 512 * 512 * 4
 _IMAGE_1024 = 3 * 1024 * 1024 * 4
 _IMAGE_2048 = 3 * 2048 * 2048 * 4
 _CLIP_49 = 49 * _IMAGE_512
+_SIZES = (_IMAGE_512, _IMAGE_1024, _IMAGE_2048, _CLIP_49)
 _FORWARDS_S = (0.002, 0.010, 0.040)
 _AIMED_FROM_S = 0.010
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Forwards of about `forward_s` seconds, of one kind of kernel, and their output's bytes."""
+    """Forwards of about `forward_s` seconds, of one kind of kernel, and their output's bytes.
+
+    A measurement takes about `measured_s` seconds, but for ways that take much longer.
+    """
 
     forward_s: float
     output_bytes: int
     kernels: Kind = "large"
+    measured_s: float = 0.4
 
     def case(self, part: str, in_flight: int) -> Case:
         """Return what stands with the rows."""
@@ -56,18 +62,19 @@ class Cell:
             "kernels": self.kernels,
         }
 
-    def requests(self, in_flight: int, slow: bool) -> int:
-        """Return how many requests one measurement runs.
+    def requests(self, in_flight: int, way: str) -> int:
+        """Return how many requests one measurement of a way runs: the same for all, but one thing.
 
         Enough that starting up and running dry, which the clock includes, count little. The ways
-        that copy on the host take many times as long for large outputs, and run fewer.
+        that copy on the host take up to a hundred times as long for large outputs, and run fewer:
+        one queue, or half of one where nothing goes on side by side.
         """
-        few = slow and self.output_bytes > _IMAGE_1024
+        long = way in SLOW and self.output_bytes > _IMAGE_1024
         if in_flight == 1:
-            return _SINGLE_REQUESTS // 2 if few else _SINGLE_REQUESTS
-        if slow:
-            return QUEUE // 2 if few else QUEUE
-        return max(QUEUE, min(_MOST_REQUESTS, round(_MEASURED_S / self.forward_s)))
+            return _SINGLE_REQUESTS // 2 if long else _SINGLE_REQUESTS
+        if long:
+            return QUEUE // 2 if way in _ONE_AFTER_THE_OTHER else QUEUE
+        return max(QUEUE, min(_MOST_REQUESTS, round(self.measured_s / self.forward_s)))
 
     @property
     def aimed(self) -> bool:
@@ -79,18 +86,10 @@ def cells(accelerator: bool, quick: bool) -> Iterator[Cell]:
     """Yield the grid. On the CPU the outputs are smaller: it copies no faster than it computes."""
     if quick:
         size = _IMAGE_1024 if accelerator else _IMAGE_512
-        yield Cell(0.010 if accelerator else 0.004, size)
-        yield Cell(0.002, size, "tiny")
+        yield Cell(0.010 if accelerator else 0.004, size, "large", _QUICK_S)
+        yield Cell(0.002, size, "tiny", _QUICK_S)
         return
-    sizes = (
-        (_IMAGE_512, _IMAGE_1024, _IMAGE_2048, _CLIP_49)
-        if accelerator
-        else (
-            _IMAGE_512,
-            _IMAGE_1024,
-        )
-    )
-    for nbytes in sizes:
+    for nbytes in _SIZES if accelerator else _SIZES[:2]:
         for forward_s in _FORWARDS_S:
             yield Cell(forward_s, nbytes)
         if nbytes in (_IMAGE_512, _IMAGE_1024, _CLIP_49):
@@ -104,6 +103,9 @@ def queue_target(forward_s: float, copy_s: float) -> Target:
 
 SINGLE_TARGET = Target(1.01, "ratio at most")
 """What a lone request may take of the time with a blocking copy."""
+
+DEVICES_CELL = Cell(0.010, _IMAGE_1024)
+"""What two devices are compared with one on."""
 
 DEVICES_TARGET = Target(1.95, "ratio at least", base="two devices")
 """How much faster two devices must be than one."""

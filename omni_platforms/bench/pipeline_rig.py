@@ -22,7 +22,6 @@ from omni_platforms.bench.pipeline_grid import (
     ENGINE,
     EXECUTOR,
     QUEUE,
-    SLOW,
     TORCH_QUEUE,
     WORKER_ALONE,
     WORKER_BLOCKING,
@@ -100,7 +99,7 @@ class Rig:
 
         def timed(name: str) -> Callable[[], float]:
             consumer, way = ways[name]
-            count = cell.requests(in_flight, name in SLOW)
+            count = cell.requests(in_flight, name)
             return lambda: consumer.seconds(
                 f"pipeline, {name}", way, self.requests(cell, count + 1), in_flight
             )
@@ -112,7 +111,7 @@ class Rig:
             return {ALONE: lambda: self._alone(cell, 1), **measured}
         copy = BareCopy(self.bench.platform, self._forward(self.requests(cell, 1)[0]))
         return {
-            ALONE: lambda: self._alone(cell, cell.requests(in_flight, slow=False)),
+            ALONE: lambda: self._alone(cell, cell.requests(in_flight, ALONE)),
             COPY: lambda: self._copied(cell, copy),
             WORKER_ALONE: lambda: self._worker_alone(cell, in_flight),
             **measured,
@@ -136,7 +135,7 @@ class Rig:
         return forwards_alone(*here, requests[1:]) / count
 
     def _worker_alone(self, cell: Cell, in_flight: int) -> float:
-        count = cell.requests(in_flight, slow=False)
+        count = cell.requests(in_flight, WORKER_ALONE)
         requests = self.requests(cell, count + 1)
         for part in (requests[:1], requests[1:]):
             (taken,) = self.engine.collective_rpc("forwards_alone", _RPC_S, (part,))

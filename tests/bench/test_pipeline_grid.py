@@ -35,15 +35,23 @@ def test_targets_are_for_forwards_that_keep_the_device_busy(accelerator: bool, q
         assert cell.aimed == (cell.kernels == "large" and cell.forward_s >= 0.010)
 
 
-@given(st.sampled_from([0.002, 0.01, 0.04]), st.booleans(), st.integers(1, 1 << 28))
-def test_a_queue_is_filled_but_for_the_slow_ways_of_large_outputs(
-    forward_s: float, slow: bool, nbytes: int
+@given(
+    st.sampled_from([0.002, 0.01, 0.04]),
+    st.sampled_from([way for ways in grid.PARTS.values() for way in ways]),
+    st.integers(1, 1 << 28),
+)
+def test_all_ways_run_the_same_requests_but_the_slow_ones_of_large_outputs(
+    forward_s: float, way: str, nbytes: int
 ) -> None:
     cell = grid.Cell(forward_s, nbytes)
-    count = cell.requests(grid.QUEUE, slow)
-    assert 1 <= cell.requests(1, slow) <= 4
-    assert count <= 48
-    assert count >= grid.QUEUE or (slow and nbytes > 12_582_912)
+    count, others = cell.requests(grid.QUEUE, way), cell.requests(grid.QUEUE, grid.ENGINE)
+    assert grid.QUEUE <= others <= 48
+    if way in grid.SLOW and nbytes > 12_582_912:
+        assert count == (4 if "blocking" in way else grid.QUEUE)
+        assert cell.requests(1, way) == 2
+    else:
+        assert count == others
+        assert cell.requests(1, way) == 4
 
 
 @given(st.floats(1e-4, 1), st.floats(1e-6, 1))
