@@ -38,12 +38,14 @@ class StoreBudget:
     def __init__(self, cap: int) -> None:
         self.cap = cap
         self.changed = threading.Condition()
+        self.waiting = 0
+        """How many outputs wait for room."""
         self._numbers = itertools.count()
         self._sizes: dict[int, int] = {}
         self._thread: threading.Thread | None = None
         self._closing, self._close = os.pipe()
         self._pipe = ReturnPipe()
-        self._end = ReturnEnd(os.dup(self._pipe.writing_end))
+        self._end: ReturnEnd | None = ReturnEnd(os.dup(self._pipe.writing_end))
         self._pipe.hand_over()
 
     @property
@@ -69,7 +71,9 @@ class StoreBudget:
             raise error
         with self.changed:
             self._begin()
+            self.waiting += 1
             self.changed.wait_for(lambda: is_over() or self._fits(total, len(sizes)))
+            self.waiting -= 1
             if is_over():
                 return None
             numbers = list(itertools.islice(self._numbers, len(sizes)))
@@ -82,6 +86,7 @@ class StoreBudget:
 
     def lease(self, array: Any, number: int) -> Any:
         """Return an object that exports an array's memory, and frees its room when it dies."""
+        assert self._end is not None, "the budget is closed"
         return lease_array(array, number, self._end)
 
     def free(self, numbers: Sequence[int]) -> None:
@@ -103,6 +108,7 @@ class StoreBudget:
             if close < 0:
                 return
             os.close(close)
+            self._end = None  # leases that are open keep it
             if self._thread is None:
                 self._release()
 
