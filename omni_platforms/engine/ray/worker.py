@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import threading
 import time
 import weakref
@@ -28,6 +29,7 @@ _AGENT_THREADS = 4  # one waits for the worker's end, the others serve calls
 _COME_S = 10.0
 _KILL_GRACE_S = 5.0
 _CLOCK_TRIES = 3
+_FACT = re.compile(r"(class_name|actor_id|pid|name|namespace|ip|repr): ")
 
 
 class ShiftedChannel(Channel):
@@ -312,9 +314,10 @@ def _shift(actor: Any) -> float:
 
 
 def _first_lines(error: BaseException) -> str:
-    """Return what Ray says of an actor's end, without the advice that follows."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[:6]) or type(error).__name__
+    """Return what Ray says of an actor's end, without its numbers and the advice that follows."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not _FACT.match(line)]
+    return " ".join(said[:3]) or type(error).__name__
 
 
 _all: weakref.WeakSet[RayWorker] = weakref.WeakSet()
