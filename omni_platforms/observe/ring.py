@@ -24,6 +24,7 @@ _HEAD_BYTES = 4096
 _MAGIC = b"OMNIRING1\n"
 _SLOT = struct.Struct("<QH")
 _ROOM = SLOT_BYTES - _SLOT.size
+_encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _MOST_HEAD = _HEAD_BYTES - len(_MAGIC) - 4
 
 
@@ -51,9 +52,9 @@ class RingWriter:
 
     def write(self, event: Sequence[Any]) -> None:
         """Write one event; its last item is left out where it is too long. Does not block."""
-        text = json.dumps(event, separators=(",", ":")).encode()
+        text = _encoded(event).encode()
         if len(text) > _ROOM:
-            text = json.dumps([*event[:-1], {"cut": True}], separators=(",", ":")).encode()
+            text = _encoded([*event[:-1], {"cut": True}]).encode()
         if len(text) > _ROOM:
             return
         number = next(self._numbers)  # atomic: no two threads have the same slot, but for laps

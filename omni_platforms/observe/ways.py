@@ -38,15 +38,31 @@ class Ways:
             if key in self._ambiguous:
                 continue
             for source, target in itertools.pairwise(passed):
-                if source["ts"] <= target["ts"] + target["dur"]:
+                moments = _moments(source, target)
+                if moments is not None:
                     number += 1
-                    yield from arrow(number, _start(source), _end(target))
+                    leaves, comes = moments
+                    yield from arrow(number, (_track(source), leaves), (_track(target), comes))
 
 
-def _start(event: Event) -> tuple[Track, float]:
-    return (event["pid"], event["tid"]), event["ts"] / 1e6
+def _moments(source: Event, target: Event) -> tuple[float, float] | None:
+    """Return when an arrow leaves a span and when it comes to the next one, in seconds.
+
+    From the end of the one to the beginning of the other. Where they overlap, because one thread
+    waits for another, as late as may be. Both just inside their spans: an arrow belongs to the
+    span that is there at its moment.
+    """
+    leaves, comes = _end(source), target["ts"]
+    if comes < leaves:
+        comes = _end(target)
+    if comes < leaves:
+        leaves = source["ts"]
+    return None if comes < leaves else (leaves / 1e6, comes / 1e6)
 
 
-def _end(event: Event) -> tuple[Track, float]:
-    # Just inside: an arrow belongs to the span that is there at its moment.
-    return (event["pid"], event["tid"]), (event["ts"] + 0.999 * event["dur"]) / 1e6
+def _end(event: Event) -> float:
+    return float(event["ts"] + 0.999 * event["dur"])
+
+
+def _track(event: Event) -> Track:
+    return event["pid"], event["tid"]
