@@ -46,7 +46,8 @@ def recommend(bench: Bench, forward_s: float | None, output_bytes: int | None) -
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     sizes = OUTPUTS if output_bytes is None else (-(-output_bytes // 4) * 4,)
     forwards = FORWARDS_S if forward_s is None else (forward_s,)
-    with AsyncOutputExecutor(bench.platform, bench.device) as outputs:
+    room = bench.platform.pinned_allocation_bytes(max(sizes))
+    with AsyncOutputExecutor(bench.platform, bench.device, max_pending_bytes=room) as outputs:
         stats = outputs.stats()
         here = Machine(
             asynchronous=stats.mode == "async",
