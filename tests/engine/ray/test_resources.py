@@ -12,7 +12,7 @@ from omni_platforms_npu.machine import VARIABLE as NPU
 from omni_platforms_rocm.machine import VARIABLE as ROCM
 from omni_platforms_xpu.machine import VARIABLE as XPU
 from tests.engine.backends import RAY
-from tests.ray_nodes import require_ray
+from tests.ray_nodes import Nodes
 
 VARIABLES = {"cuda": CUDA, "rocm": ROCM, "npu": NPU, "xpu": XPU}
 """Each platform's `device_control_env_var`, from where its plugin has it."""
@@ -40,8 +40,9 @@ def test_rays_variable_is_the_platforms_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIABLES)
 @pytest.mark.parametrize("mark", [pytest.param("", marks=RAY)])
-def test_ray_itself_says_the_same(name: str, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_ray()
+def test_ray_itself_says_the_same(
+    ray_nodes: Nodes, name: str, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ray._private.accelerators import amd_gpu, intel_gpu, npu, nvidia_gpu
 
     resource = resource_of(name)
