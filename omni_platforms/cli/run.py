@@ -71,6 +71,32 @@ _MODES = ("auto", "sync", "async")
     metavar="JSON",
     help="The worker's config: a JSON value, or the name of a file that holds one.",
 )
+@click.option(
+    "--backend",
+    type=click.Choice(("process", "ray")),
+    default="process",
+    show_default=True,
+    help="process: workers of this host. ray: workers on a Ray cluster (the extra ray).",
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="The Ray cluster; without it RAY_ADDRESS, one of this host, or a new one.",
+)
+@click.option(
+    "--platform",
+    "workers_platform",
+    metavar="NAME",
+    help="The platform of Ray's workers, where this host has another one.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 100),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="How often Ray runs a request again whose worker or node was lost.",
+)
 @click.option("--resume", is_flag=True, help="Run only what is missing or failed in DIR.")
 @click.option(
     "--grace",
@@ -92,6 +118,10 @@ def run(
     window: int | None,
     max_in_flight: int,
     config: str | None,
+    backend: str,
+    address: str | None,
+    workers_platform: str | None,
+    retries: int,
     resume: bool,
     grace: float,
     as_json: bool,
@@ -109,6 +139,8 @@ def run(
         raise click.BadParameter("write module:Class", param_hint="WORKER")
     if mode == "sync" and window not in (None, 1):
         raise click.BadParameter("mode sync has one request at a worker", param_hint="--window")
+    if backend != "ray" and (address or workers_platform or retries):
+        raise click.UsageError("--address, --platform and --retries are for --backend ray")
     value = _config(config)
     with json_channel(as_json) as write_json, _current_folder_importable():
         from omni_platforms import current_platform
@@ -117,7 +149,21 @@ def run(
 
         name = str(getattr(requests, "name", "<stdin>"))
         job = Job(
-            worker, requests, name, out, workers, mode, resume, value, grace, window, max_in_flight
+            worker,
+            requests,
+            name,
+            out,
+            workers,
+            mode,
+            resume,
+            value,
+            grace,
+            window,
+            max_in_flight,
+            backend,
+            address,
+            workers_platform,
+            retries,
         )
         with Interrupts() as interrupts:
             try:

@@ -32,6 +32,7 @@ class Child:
         descriptors: the ends of its channel and of its arena's socket. They stay the caller's.
         environment: its variables, all of them.
         path: its `sys.path`; this process's when `None`.
+        folder: its current folder; this process's when `None`.
 
     Raises `OSError` when no process can be made.
     """
@@ -45,12 +46,14 @@ class Child:
         descriptors: Sequence[int],
         environment: Mapping[str, str],
         path: Sequence[str] | None = None,
+        folder: str | None = None,
     ) -> None:
         self.name = name
         with contextlib.ExitStack() as undo:
             reading, self._lifeline = spawning.pipe(undo)
             printed, printing = spawning.pipe(undo)
-            self._popen = spawning.spawn([*descriptors, reading], printing, environment, path)
+            ends = [*descriptors, reading]
+            self._popen = spawning.spawn(ends, printing, environment, path, folder)
             undo.pop_all()
         os.close(reading)
         os.close(printing)

@@ -44,11 +44,12 @@ def spawn(
     printing: int,
     environment: Mapping[str, str],
     path: Sequence[str] | None = None,
+    folder: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a worker that gets `descriptors`, and prints to the descriptor `printing`.
 
-    `path` is its `sys.path`; this process's when `None`. Does not wait for it. Raises `OSError`
-    when no process can be made.
+    `path` is its `sys.path` and `folder` its current folder; this process's when `None`. Does
+    not wait for it. Raises `OSError` when no process can be made.
     """
     found = json.dumps(own_path() if path is None else list(path))
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -59,6 +60,7 @@ def spawn(
         stderr=printing,
         pass_fds=descriptors,
         env=environment,
+        cwd=folder,
         start_new_session=True,  # the terminal's Ctrl-C is the parent's, which stops its workers
     )
 

@@ -54,9 +54,16 @@ class Mode:
 
 
 def choose_mode(
-    asked: str, platform: OmniPlatform, workers: int, window: int | None = None
+    asked: str,
+    platform: OmniPlatform,
+    workers: int,
+    window: int | None = None,
+    elsewhere: str | None = None,
 ) -> Mode:
     """Return the mode for one of `MODES` on a platform. Does not block.
+
+    `elsewhere` is the name of the platform of workers on other hosts, of which nothing is known
+    here where it is another one: "auto" takes "async" for it.
 
     A `window` that was asked for is for "async", and makes "auto" take it. Raises `JobError`
     for one of more than 1 with "sync".
@@ -70,6 +77,8 @@ def choose_mode(
         return Mode(asked, asked, "as asked", workers, window)
     if window is not None:
         return Mode(asked, "async", f"auto: a window of {window} was asked for", workers, window)
+    if elsewhere not in (None, platform.name):
+        return Mode(asked, "async", f"auto: {elsewhere} is on other hosts", workers)
     lacks = [need.value.replace("_", " ") for need in _NEEDED if need not in platform.capabilities]
     if lacks:
         reason = f"auto: {platform.name} has no {' and no '.join(lacks)}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from omni_platforms import settings
 from omni_platforms.engine import MultiprocExecutor
+from omni_platforms.engine.interface import Executor
 from omni_platforms.errors import JobError, OmniError
 from omni_platforms.jobs.interrupts import Interrupts
 from omni_platforms.jobs.modes import choose_mode
@@ -46,6 +47,14 @@ class Job:
     """Requests that may be at a worker; what the mode takes when `None`."""
     max_in_flight: int = 4
     """Outputs that a worker's device may be computing or copying."""
+    backend: str = "process"
+    """"process": processes of this host; "ray": workers on a Ray cluster."""
+    address: str | None = None
+    """Of the Ray cluster; as of `RayExecutor`."""
+    workers_platform: str | None = None
+    """The name of the platform of Ray's workers; this process's when `None`."""
+    retries: int = 0
+    """How often Ray sends a request again whose worker was lost."""
 
 
 def run_job(job: Job, platform: OmniPlatform, interrupts: Interrupts) -> Summary:
@@ -78,8 +87,10 @@ def _summary(job: Job, file: RequestFile, finished: int, platform: OmniPlatform)
         worker=job.worker,
         requests_file=job.requests_name,
         folder=job.folder,
-        mode=choose_mode(job.mode, platform, job.workers, job.window),
-        platform=platform.name,
+        mode=choose_mode(
+            job.mode, platform, job.workers, job.window, elsewhere=job.workers_platform
+        ),
+        platform=job.workers_platform or platform.name,
         requests=len(file.requests),
         finished_before=finished,
         bad_lines=file.bad_lines,
@@ -127,14 +138,7 @@ class _Run:
         summary, job = self._summary, self._job
         self._show.note(f"{summary.mode}; starting {job.workers} x {job.worker}")
         begun = now()
-        with MultiprocExecutor(
-            job.worker,
-            job.workers,
-            self._platform,
-            job.config,
-            window=summary.mode.window,
-            max_in_flight=job.max_in_flight,
-        ) as executor:
+        with self._executor() as executor:
             summary.devices = [started.device for started in executor.workers]
             start = now()
             summary.start_seconds = start - begun
@@ -144,7 +148,33 @@ class _Run:
             finally:
                 summary.seconds = now() - start
 
-    def _run_all(self, executor: MultiprocExecutor, todo: Sequence[Request], start: float) -> None:
+    def _executor(self) -> Executor:
+        """Start the workers. Raises as the executor of the backend."""
+        job = self._job
+        window, flight = self._summary.mode.window, job.max_in_flight
+        if job.backend == "process":
+            return MultiprocExecutor(
+                job.worker,
+                job.workers,
+                self._platform,
+                job.config,
+                window=window,
+                max_in_flight=flight,
+            )
+        from omni_platforms.engine.ray import RayExecutor
+
+        return RayExecutor(
+            job.worker,
+            job.workers,
+            job.workers_platform or self._platform,
+            job.config,
+            window=window,
+            max_in_flight=flight,
+            address=job.address,
+            retries=job.retries,
+        )
+
+    def _run_all(self, executor: Executor, todo: Sequence[Request], start: float) -> None:
         mode, devices = self._summary.mode, self._summary.devices
         names = [f"worker {rank} ({device})" for rank, device in enumerate(devices)]
         with Trace(self._folder.folder / TRACE, start, names) as trace:

@@ -47,6 +47,8 @@ class Order:
     """Variables of the worker beside this node's."""
     path: Sequence[str]
     """The driver's `sys.path`: what of it exists here is the worker's."""
+    folder: str
+    """The driver's current folder, which is the worker's where it exists here."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Agent:
                 [channel.fileno(), arena.fileno()],
                 {**os.environ, **order.environment},
                 _path(order.path),
+                order.folder if os.path.isdir(order.folder) else None,
             )
         return Report(
             self._child.pid,

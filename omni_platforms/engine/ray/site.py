@@ -51,6 +51,7 @@ class Site:
         ours = {name: value for name, value in os.environ.items() if name.startswith("OMNI_")}
         self.environment = {**ours, "OMNI_PLATFORM": platform, **(environment or {})}
         self.path = spawning.own_path()
+        self.folder = os.getcwd()
         self._host: str = load_ray().util.get_node_ip_address()
         self._lock = threading.Lock()
         self._devices: dict[RayWorker, tuple[str, int]] = {}

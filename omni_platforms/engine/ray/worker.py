@@ -152,6 +152,7 @@ class RayWorker:
             arena.token,
             self._site.environment,
             self._site.path,
+            self._site.folder,
         )
         try:
             report: Report = ray.get(
