@@ -26,7 +26,10 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tools" / "api"
 _RELEASE = "RELEASE"
 PACKAGE = "omni_platforms"
-MODULES = ("audit", "engine", "errors", "outputs", "platform", "settings", "shm", "simulator")
+MODULES = (
+    *("audit", "engine", "errors", "observe", "outputs", "platform", "settings", "shm"),
+    "simulator",
+)
 _CALLED_BY_PYTHON = {"__init__", "__call__", "__enter__", "__exit__", "__await__", "__aiter__"}
 # The arguments of other records may change: only this package makes them.
 _RECORDS_THAT_USERS_MAKE = {"Probe"}

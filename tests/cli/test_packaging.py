@@ -108,7 +108,10 @@ def test_entry_points_are_found_from_the_wheel_and_from_an_editable_install_alik
     assert len(entries) == 9  # five plugins, the simulator, the suite, the audit, the command
 
 
-EXTRAS = ("cuda", "rocm", "npu", "xpu", "musa", "ipex", "conformance", "demo", "diffusers")
+EXTRAS = (
+    *("cuda", "rocm", "npu", "xpu", "musa", "ipex"),
+    *("bench", "conformance", "demo", "diffusers", "metrics", "ray", "tracing"),
+)
 
 
 def test_every_extra_is_in_the_list(core_wheel: Path) -> None:
