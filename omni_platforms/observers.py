@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -68,9 +69,19 @@ def watch(watcher: Watcher) -> None:
 
 
 def unwatch(watcher: Watcher) -> None:
-    """Call `watcher` no more."""
+    """Call `watcher` no more; one that is not there is ignored."""
     with _lock:
-        _watchers.remove(watcher)
+        if watcher in _watchers:
+            _watchers.remove(watcher)
+
+
+def _in_child() -> None:
+    """In a forked child: another thread may have held the lock, and does not exist there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _tell(watcher: Watcher, made: Made) -> None:

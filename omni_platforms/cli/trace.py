@@ -123,6 +123,8 @@ def _write(folder: Path, out: Path) -> dict[str, Any]:
         raise ObserveError(f"{out} cannot be written: {error.strerror}") from error
     if merged.lost:
         note(f"{merged.lost} older events were overwritten: keep more with --events")
+    if merged.clocks > 1:
+        note(f"these are of {merged.clocks} hosts, or starts of one: their clocks do not agree")
     if merged.damaged or merged.unreadable:
         note(f"{merged.damaged} events and {len(merged.unreadable)} files cannot be read")
     if merged.spans:

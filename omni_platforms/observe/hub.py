@@ -7,6 +7,7 @@ futures that tell; with the last one gone, they are taken away. Without a sink n
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -48,6 +49,15 @@ def remove(sink: Sink) -> None:
 def sinks() -> tuple[Sink, ...]:
     """Return those that hear now."""
     return _sinks
+
+
+def _in_child() -> None:
+    """In a forked child: another thread may have held the lock, and does not exist there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 # What happens -------------------------------------------------------------------

@@ -44,6 +44,8 @@ class Merged:
     """Events that were overwritten by later ones of their process."""
     damaged: int
     """Events that cannot be read."""
+    clocks: int
+    """Of how many hosts, or starts of one, they are: the clocks of two do not agree."""
     unreadable: list[str] = field(default_factory=list)
     """Files that hold no events."""
 
@@ -69,6 +71,7 @@ def merge(folder: Path) -> Merged:
         seconds=max(ends, default=0.0) - zero,
         lost=sum(ring.lost for ring, _ in rings),
         damaged=sum(ring.damaged for ring, _ in rings),
+        clocks=len({ring.about.get("boot", "") for ring, _ in rings}),
         unreadable=unreadable,
     )
 

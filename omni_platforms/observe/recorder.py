@@ -122,7 +122,16 @@ def about_this_process() -> dict[str, Any]:
         "parent": os.getppid(),
         "command": [argument[:200] for argument in sys.argv[:8]],
         "rank": ranks[0] if ranks else None,
+        "boot": _boot(),
     }
+
+
+def _boot() -> str:
+    """Return what names this start of this host, whose clock all moments are of; "" if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 Lane = tuple[str, str]

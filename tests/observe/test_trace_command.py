@@ -218,3 +218,18 @@ def test_a_folder_that_is_not_there_is_a_warning_and_no_more(tmp_path: Path) -> 
     )
     assert done.returncode == 0
     assert "OMNI_TRACE_EVENTS='many'" in done.stderr
+
+
+def test_events_of_two_hosts_are_said_to_be_of_two_clocks(recorded: Path, tmp_path: Path) -> None:
+    assert merging.merge(recorded).clocks == 1
+    for ring in recorded.glob("*.ring"):
+        (tmp_path / ring.name).write_bytes(ring.read_bytes())
+    first = next(tmp_path.glob("*.ring"))
+    data = first.read_bytes()
+    boot = merging.Ring(first).about["boot"]
+    assert len(boot) == 36
+    first.write_bytes(data.replace(boot.encode(), b"0" * 36))
+    out = tmp_path / "t.json"
+    done = CliRunner().invoke(main, ["trace", "--merge", str(tmp_path), "--out", str(out)])
+    assert done.exit_code == 0
+    assert "of 2 hosts" in done.output
