@@ -44,6 +44,7 @@ LAYERS: dict[str, set[str]] = {
     "simulator": _PLATFORM,
     "audit": _PLATFORM,
     "observe": _ENGINE,
+    "integrations": _ENGINE,
     "jobs": _OBSERVE,
     "demo": _TOP,
     "bench": _TOP,
