@@ -23,7 +23,9 @@ class Bench:
     `rounds` is how often each way is measured in a case. `quick` asks for the small
     cases only: all benchmarks together then end in about a minute on two cores.
     `progress(message)` tells people what is being measured; it may be called by the thread
-    that runs the benchmark only. `counts` and `warnings` take what is no row.
+    that runs the benchmark only. `counts` and `warnings` take what is no row. `forward_s`
+    (seconds) and `output_bytes` (a multiple of four) are the workload that is asked about, where
+    one is.
     """
 
     platform: OmniPlatform
@@ -31,6 +33,8 @@ class Bench:
     rounds: int
     quick: bool = False
     progress: Callable[[str], None] = _silent
+    forward_s: float | None = None
+    output_bytes: int | None = None
     counts: list[Count] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

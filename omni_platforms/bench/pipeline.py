@@ -31,21 +31,26 @@ from omni_platforms.bench.pipeline_rig import Rig, engine
 from omni_platforms.bench.pipeline_ways import Consumer, Engine
 from omni_platforms.bench.rows import Row, rows_from
 from omni_platforms.bench.samples import Samples
+from omni_platforms.bench.units import seconds_text
 from omni_platforms.engine import MultiprocExecutor
 
 NAME = "pipeline"
 
 _FEWEST_ROUNDS = 3
 _ROUNDS_SHARE = 4  # a cell takes seconds a round: a quarter of the rounds that others get
+_LENGTH = 1.25
 _ONE, _TWO = "one device", "two devices"
 
 
 def run(bench: Bench) -> list[Row]:
-    """Measure every cell of the grid, and two devices where they are. Blocks for minutes.
+    """Measure the grid, or the workload that is asked about, and two devices where they are.
+
+    Blocks for minutes.
 
     Raises `BenchError` for a wrong byte, and whatever keeps a worker from coming up.
     """
-    grid = list(cells(bench.device.type != "cpu", bench.quick))
+    accelerator = bench.device.type != "cpu"
+    grid = list(cells(accelerator, bench.quick, bench.forward_s, bench.output_bytes))
     rounds = max(_FEWEST_ROUNDS, bench.rounds // _ROUNDS_SHARE)
     rows: list[Row] = []
     with Rig(bench, max(cell.output_bytes for cell in grid)) as rig:
@@ -57,10 +62,20 @@ def run(bench: Bench) -> list[Row]:
             for in_flight in (QUEUE, 1):
                 samples = interleaved(rig.ways(cell, in_flight), rounds, warmup=1)
                 rows += cell_rows(bench, cell, in_flight, samples)
-        if bench.device.type != "cpu" and bench.platform.device_count() > 1:
+                warn_of_length(bench, cell, samples[ALONE].median)
+        if accelerator and bench.platform.device_count() > 1:
             bench.progress(f"{NAME}: two devices")
             rows += _two_devices(bench, rig, rounds)
     return rows
+
+
+def warn_of_length(bench: Bench, cell: Cell, alone_s: float) -> None:
+    """Warn where forwards did not take the time that they were made for."""
+    if not 1 / _LENGTH < alone_s / cell.forward_s < _LENGTH:
+        bench.warn(
+            f"{NAME}: forwards of {seconds_text(cell.forward_s)} took {seconds_text(alone_s)}: the "
+            "machine was busier, or idler, when they were made than when they were measured"
+        )
 
 
 def cell_rows(

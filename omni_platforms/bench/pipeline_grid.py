@@ -36,6 +36,7 @@ _IMAGE_1024 = 3 * 1024 * 1024 * 4
 _IMAGE_2048 = 3 * 2048 * 2048 * 4
 _CLIP_49 = 49 * _IMAGE_512
 _SIZES = (_IMAGE_512, _IMAGE_1024, _IMAGE_2048, _CLIP_49)
+_TINY_SIZES = (_IMAGE_512, _IMAGE_1024, _CLIP_49)
 _FORWARDS_S = (0.002, 0.010, 0.040)
 _AIMED_FROM_S = 0.010
 
@@ -82,18 +83,28 @@ class Cell:
         return self.kernels == "large" and self.forward_s >= _AIMED_FROM_S
 
 
-def cells(accelerator: bool, quick: bool) -> Iterator[Cell]:
-    """Yield the grid. On the CPU the outputs are smaller: it copies no faster than it computes."""
-    if quick:
+def cells(
+    accelerator: bool,
+    quick: bool,
+    forward_s: float | None = None,
+    output_bytes: int | None = None,
+) -> Iterator[Cell]:
+    """Yield the grid, or the part of it with a forward or an output that is asked about.
+
+    On the CPU the outputs are smaller: it copies no faster than it computes.
+    """
+    if quick and forward_s is None and output_bytes is None:
         size = _IMAGE_1024 if accelerator else _IMAGE_512
         yield Cell(0.010 if accelerator else 0.004, size, "large", _QUICK_S)
         yield Cell(0.002, size, "tiny", _QUICK_S)
         return
-    for nbytes in _SIZES if accelerator else _SIZES[:2]:
-        for forward_s in _FORWARDS_S:
-            yield Cell(forward_s, nbytes)
-        if nbytes in (_IMAGE_512, _IMAGE_1024, _CLIP_49):
-            yield Cell(0.010, nbytes, "tiny")
+    usual = _SIZES if accelerator else _SIZES[:2]
+    measured_s = _QUICK_S if quick else Cell.measured_s
+    for nbytes in usual if output_bytes is None else (output_bytes,):
+        for forward in _FORWARDS_S if forward_s is None else (forward_s,):
+            yield Cell(forward, nbytes, "large", measured_s)
+        if output_bytes is not None or nbytes in _TINY_SIZES:
+            yield Cell(0.010 if forward_s is None else forward_s, nbytes, "tiny", measured_s)
 
 
 def queue_target(forward_s: float, copy_s: float) -> Target:

@@ -33,19 +33,19 @@ _ARENA_TRIALS = 3
 _TIMEOUT_S = 60.0
 
 
-def recommend(bench: Bench, forward_s: float | None, output_bytes: int | None) -> dict[str, Any]:
+def recommend(bench: Bench) -> dict[str, Any]:
     """Measure, and return the advice for each workload, ready for JSON.
 
-    A forward time or a size that is `None` means some usual ones; a size is rounded up to a
-    multiple of four. Blocks for some seconds. Raises `BenchError` for a wrong byte, and what the
-    arena raises where there is no memory for it.
+    A forward time or a size that `bench` does not name means some usual ones. Blocks for some
+    seconds. Raises `BenchError` for a wrong byte, and what the arena raises where there is no
+    memory for it.
     """
     facts = machine(bench.platform, bench.device)
     for warning in filter(None, (load_warning(facts), simulated_warning(facts))):
         bench.warn(warning)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    sizes = OUTPUTS if output_bytes is None else (-(-output_bytes // 4) * 4,)
-    forwards = FORWARDS_S if forward_s is None else (forward_s,)
+    sizes = OUTPUTS if bench.output_bytes is None else (bench.output_bytes,)
+    forwards = FORWARDS_S if bench.forward_s is None else (bench.forward_s,)
     room = bench.platform.pinned_allocation_bytes(max(sizes))
     with AsyncOutputExecutor(bench.platform, bench.device, max_pending_bytes=room) as outputs:
         stats = outputs.stats()
@@ -140,8 +140,8 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
     for warning in document["warnings"]:
         yield f"warning: {warning}"
     yield (
-        "name your own workload with --forward-ms and --output-bytes; a benchmark of it is "
-        "`omni-platforms bench pipeline`"
+        "name your own workload with --forward-ms and --output-bytes; `omni-platforms bench "
+        "pipeline` with the same options measures it"
     )
 
 

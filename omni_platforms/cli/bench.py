@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +60,13 @@ _OVER_BUDGET = 3
     "--forward-ms",
     type=click.FloatRange(0, min_open=True),
     metavar="MS",
-    help="With --recommend: how long your forward takes.",
+    help="With --recommend or pipeline: how long your forward takes.",
 )
 @click.option(
     "--output-bytes",
     type=click.IntRange(1),
     metavar="N",
-    help="With --recommend: how large an output is.",
+    help="With --recommend or pipeline: how large your outputs are.",
 )
 @json_option
 @click.pass_context
@@ -93,12 +94,13 @@ def bench(
     """
     if recommend and (names or model or saved is not None or plot is not None):
         raise click.UsageError("--recommend takes no NAME, no --model, no --from and no --plot")
-    if not recommend and (forward_ms, output_bytes) != (None, None):
-        raise click.UsageError("--forward-ms and --output-bytes describe a workload to --recommend")
+    own = (forward_ms, output_bytes) != (None, None)
+    if own and not recommend and (saved is not None or not {"pipeline", _ALL} & {*names}):
+        raise click.UsageError("--forward-ms and --output-bytes go with --recommend or pipeline")
+    start = partial(_run, rounds, quick, forward_ms, output_bytes)
     with json_channel(as_json) as write_json:
         if recommend:
-            show = write_json if as_json else None
-            _recommend(rounds, quick, forward_ms, output_bytes, show)
+            _recommend(start(), write_json if as_json else None)
             return
         from omni_platforms.bench.plot import check_plot, write_plot
         from omni_platforms.bench.report import missed, print_report, read_result
@@ -106,7 +108,7 @@ def bench(
         if plot is not None:
             check_plot(plot)
         if saved is None:
-            document = _measure(names, model, rounds, quick)
+            document = _measure(names, model, start())
         elif names or model or rounds or quick:
             raise click.UsageError("--from shows a saved result; it takes no NAME and no rounds")
         else:
@@ -124,17 +126,10 @@ def bench(
         ctx.exit(_OVER_BUDGET)
 
 
-def _recommend(
-    rounds: int | None,
-    quick: bool,
-    forward_ms: float | None,
-    output_bytes: int | None,
-    show: WriteJson | None,
-) -> None:
+def _recommend(run: Bench, show: WriteJson | None) -> None:
     from omni_platforms.bench.recommend import lines, recommend
 
-    forward_s = None if forward_ms is None else forward_ms / 1e3
-    document = recommend(_run(rounds, quick), forward_s, output_bytes)
+    document = recommend(run)
     if show is not None:
         show(document)
         return
@@ -142,18 +137,18 @@ def _recommend(
         click.echo(line)
 
 
-def _measure(
-    names: Sequence[str], model: str | None, rounds: int | None, quick: bool
-) -> dict[str, Any]:
+def _measure(names: Sequence[str], model: str | None, run: Bench) -> dict[str, Any]:
     from omni_platforms.bench.session import run_benchmarks
 
     everything = _ALL in names or (not names and model is None)
     chosen = BENCHMARKS if everything else dict.fromkeys(names)
     # The model first: a missing extra is then said before anything is measured.
-    return run_benchmarks([*([model] if model else []), *chosen], _run(rounds, quick))
+    return run_benchmarks([*([model] if model else []), *chosen], run)
 
 
-def _run(rounds: int | None, quick: bool) -> Bench:
+def _run(
+    rounds: int | None, quick: bool, forward_ms: float | None, output_bytes: int | None
+) -> Bench:
     from omni_platforms import current_platform
     from omni_platforms.bench.context import Bench
     from omni_platforms.bench.session import QUICK_ROUNDS, ROUNDS
@@ -165,4 +160,6 @@ def _run(rounds: int | None, quick: bool) -> Bench:
         rounds or (QUICK_ROUNDS if quick else ROUNDS),
         quick,
         progress=note,
+        forward_s=None if forward_ms is None else forward_ms / 1e3,
+        output_bytes=None if output_bytes is None else -(-output_bytes // 4) * 4,
     )

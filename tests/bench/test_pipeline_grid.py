@@ -29,6 +29,26 @@ def test_the_whole_grid_is_forward_time_by_output_size() -> None:
 
 
 @pytest.mark.parametrize("quick", [False, True])
+def test_a_workload_that_is_asked_about_takes_the_place_of_the_grid(quick: bool) -> None:
+    own = list(grid.cells(True, quick, forward_s=0.018, output_bytes=4096))
+    assert {(cell.forward_s, cell.output_bytes) for cell in own} == {(0.018, 4096)}
+    assert [cell.kernels for cell in own] == ["large", "tiny"]
+    sizes = list(grid.cells(True, quick, forward_s=0.018))
+    assert {cell.forward_s for cell in sizes} == {0.018}
+    assert len({cell.output_bytes for cell in sizes}) == 4
+    forwards = list(grid.cells(True, quick, output_bytes=4096))
+    assert {cell.output_bytes for cell in forwards} == {4096}
+    assert {cell.forward_s for cell in forwards} == {0.002, 0.010, 0.040}
+
+
+@pytest.mark.parametrize(("alone_s", "said"), [(0.0081, 0), (0.0124, 0), (0.0079, 1), (0.0126, 1)])
+def test_forwards_of_another_length_are_warned_of(alone_s: float, said: int) -> None:
+    bench = Bench(CpuPlatform(), torch.device("cpu"), 1)
+    pipeline.warn_of_length(bench, CELL, alone_s)
+    assert len(bench.warnings) == said
+
+
+@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("accelerator", [False, True])
 def test_targets_are_for_forwards_that_keep_the_device_busy(accelerator: bool, quick: bool) -> None:
     for cell in grid.cells(accelerator, quick):

@@ -159,7 +159,7 @@ def test_a_dead_worker_of_the_common_path_is_an_error(monkeypatch: pytest.Monkey
 def test_every_cell_has_a_row_for_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNI_PLATFORM", "cpu")
     cells = [grid.Cell(0.0005, SIZE), grid.Cell(0.0005, 2 * SIZE, "tiny")]
-    monkeypatch.setattr(pipeline, "cells", lambda accelerator, quick: cells)
+    monkeypatch.setattr(pipeline, "cells", lambda *_: cells)
     monkeypatch.setattr(pipeline, "_FEWEST_ROUNDS", 1)
     said: list[str] = []
     bench = Bench(CpuPlatform(), HERE, rounds=1, quick=True, progress=said.append)

@@ -70,7 +70,7 @@ def test_a_wrong_byte_gives_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(recommend, "blocking_copy", wrong)
     with pytest.raises(BenchError, match="recommend, blocking"):
-        recommend.recommend(Bench(CpuPlatform(), torch.device("cpu"), 1), 0.01, 4096)
+        recommend.recommend(Bench(CpuPlatform(), torch.device("cpu"), 1, output_bytes=4096))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,8 @@ def test_a_wrong_byte_gives_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--recommend", "--from", "x.json"),
         ("--forward-ms", "10"),
         ("--output-bytes", "4096"),
+        ("submit", "--output-bytes", "4096"),
+        ("--from", "x.json", "--output-bytes", "4096"),
         ("--recommend", "--forward-ms", "0"),
         ("--recommend", "--output-bytes", "0"),
     ],
