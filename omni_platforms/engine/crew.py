@@ -152,6 +152,8 @@ class Crew:
         self.workers: dict[int, Worker] = {}
         self.senders: dict[int, Sender] = {}
         self.pumps: dict[int, ResultPump] = {}
+        self._receiving: set[threading.Thread] = set()
+        """The threads of the pumps: whoever waits for an output looks whether it is one."""
         for rank, worker in enumerate(workers):
             self.enlist(rank, worker)
 
@@ -170,11 +172,12 @@ class Crew:
             rank, worker.channel, worker.view, receiver, lambda cause: self._pump_ended(rank, cause)
         )
         self.pumps[rank] = pump
+        self._receiving.add(pump.thread)
         pump.start()
 
     def is_pump_here(self) -> bool:
         """Whether the calling thread is one of the pumps."""
-        return threading.current_thread() in [pump.thread for pump in list(self.pumps.values())]
+        return threading.current_thread() in self._receiving
 
     def refresh_views(self) -> None:
         """Unmap what the workers have given back. Does not block."""
@@ -271,5 +274,7 @@ class Crew:
         """Remove a worker that was stopped."""
         self.workers.pop(rank, None)
         self.senders.pop(rank, None)
-        self.pumps.pop(rank, None)
+        pump = self.pumps.pop(rank, None)
+        if pump is not None:
+            self._receiving.discard(pump.thread)
         self._stopping.discard(rank)
