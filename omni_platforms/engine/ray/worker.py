@@ -29,6 +29,8 @@ _AGENT_THREADS = 4  # one waits for the worker's end, the others serve calls
 _COME_S = 10.0
 _KILL_GRACE_S = 5.0
 _CLOCK_TRIES = 3
+_ASK_AGAIN_S = 1.0
+_UNREACHABLE = "ActorUnavailableError"  # of ray.exceptions: not dead, as far as Ray knows
 _FACT = re.compile(r"(class_name|actor_id|pid|name|namespace|ip|repr): ")
 
 
@@ -54,7 +56,7 @@ class RayWorker:
     each. Any thread may call the methods. `site` is where the executor's workers connect to.
     """
 
-    exit_seen_s = 10.0
+    exit_seen_s = 4.0
     """How long the cause of an end may take to arrive: Ray tells of a node late."""
 
     def __init__(self, setup: Setup, site: Site) -> None:
@@ -67,6 +69,8 @@ class RayWorker:
         self._started_at = time.monotonic()
         self._tickets: list[Ticket] = []
         self._exit: Exit | None = None
+        self._silent = ""
+        """Why Ray could not reach the actor, the last time."""
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._closed = False
@@ -209,12 +213,23 @@ class RayWorker:
 
     def _watch(self) -> None:
         """Be told when the process, its actor or its node is gone."""
+        if self._exit is not None or not is_connected():
+            return
         waiting = self._actor.wait_exit.remote().future()
         waiting.add_done_callback(self._on_exit)
 
     def _on_exit(self, waiting: Any) -> None:
         error = waiting.exception()
-        self._note_exit(waiting.result() if error is None else Exit(_first_lines(error), ""))
+        if error is None:
+            self._note_exit(waiting.result())
+        elif type(error).__name__ == _UNREACHABLE:
+            # It may live: a connection of Ray's broke, and ours tells what became of the worker.
+            self._silent = _first_lines(error)
+            again = threading.Timer(_ASK_AGAIN_S, self._watch)
+            again.daemon = True
+            again.start()
+        else:
+            self._note_exit(Exit(_first_lines(error), ""))
 
     def _note_exit(self, how: Exit) -> None:
         with self._lock:
@@ -231,7 +246,9 @@ class RayWorker:
 
     def state(self) -> str:
         """Return in words whether it runs or how it, its actor or its node ended."""
-        return "running" if self._exit is None else self._exit.how
+        if self._exit is not None:
+            return self._exit.how
+        return f"its actor does not answer: {self._silent}" if self._silent else "running"
 
     def printed_note(self) -> str:
         """Return the last lines that it printed as the end of a message, or nothing."""
@@ -253,6 +270,8 @@ class RayWorker:
         """Have the agent send SIGKILL, and its actor ended. Does not block."""
         if self.report is None:
             self._end_actor("killed while it started")
+        elif self._silent:
+            self._end_actor(self.state())
         else:
             self._tell("send_kill")
 
