@@ -30,7 +30,9 @@ class RayExecutor(Executor):
     `WorkerDiedError`, or are sent to another one `retries` times; the others serve on. The
     last worker's loss ends the executor, and in lockstep any worker's does.
 
-    Parameters, where they are not `MultiprocExecutor`'s:
+    What is not among these parameters is as of `MultiprocExecutor`, which alone has `devices`.
+
+    Parameters:
         platform: its name, or the platform; this process's own one when `None`. Name it where
             the driver's host has no device.
         retries: how often a request is sent again when its worker was lost: its forward may
