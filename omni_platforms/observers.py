@@ -76,9 +76,10 @@ def unwatch(watcher: Watcher) -> None:
 
 
 def _in_child() -> None:
-    """In a forked child: another thread may have held the lock, and does not exist there."""
+    """In a forked child: what lives is its parent's, and whoever held the lock is not there."""
     global _lock
     _lock = threading.RLock()
+    _live.clear()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -48,7 +48,11 @@ def rows_of(answers: Sequence[Answer], before: Counts) -> tuple[list[Row], Count
     Workers stand below their engine; what an exposed worker says itself is in its row.
     """
     counts: dict[tuple[int, str, int], tuple[float, int, int]] = {}
-    workers = {(a.pid, each["rank"]): each for a in answers for each in _of_kind(a, "worker")}
+    workers = {
+        (answer.pid, each["rank"]): each
+        for answer in answers
+        for each in _of_kind(answer, "worker")
+    }
     rows: list[Row] = []
     shown: set[int] = set()
     for answer in sorted(answers, key=lambda answer: answer.pid):
@@ -64,12 +68,17 @@ def rows_of(answers: Sequence[Answer], before: Counts) -> tuple[list[Row], Count
                 rows.append(_Maker(answer, each, before, counts).alone())
         if answer.document is None:
             rows.append(Row(answer.pid, "?", "?", 0, "", "?", 0, problem=answer.problem))
+            continue
+        for each in answer.document["executors"]:
+            if "problem" in each:
+                who = _command_of(answer.document), each["kind"], each["number"]
+                rows.append(Row(answer.pid, *who, "", "?", 0, problem=each["problem"]))
     return rows, counts
 
 
 def _of_kind(answer: Answer, kind: str) -> Iterator[Mapping[str, Any]]:
     for each in (answer.document or {}).get("executors", ()):
-        if each["kind"] == kind:
+        if each["kind"] == kind and "problem" not in each:
             yield each
 
 
@@ -86,8 +95,7 @@ class _Maker:
         assert answer.document is not None
         self._pid = answer.pid
         self._at = float(answer.document["at"])
-        command = answer.document.get("command") or ["python"]
-        self._command = Path(command[0]).name or "python"
+        self._command = _command_of(answer.document)
         self._executor = executor
         self._stats: Mapping[str, Any] = executor.get("stats", {})
         self._number = int(executor["number"])
@@ -158,6 +166,11 @@ class _Maker:
             "outputs_per_s": max(0, outputs - had) / passed,
             "bytes_per_s": max(0, nbytes - had_bytes) / passed,
         }
+
+
+def _command_of(document: Mapping[str, Any]) -> str:
+    command = document.get("command") or ["python"]
+    return Path(command[0]).name or "python"
 
 
 def _own(own: Mapping[str, Any]) -> dict[str, Any]:

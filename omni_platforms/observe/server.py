@@ -13,10 +13,13 @@ import os
 import socket
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from omni_platforms import observers
+from omni_platforms.errors import OmniError
 from omni_platforms.observe import places
 from omni_platforms.observe.state import snapshot
 
@@ -136,6 +139,20 @@ def expose() -> Path:
         return _server.path
 
 
+def expose_with_first() -> None:
+    """Expose this process when it has its first executor: before, there is nothing to show."""
+    observers.watch(_expose_now)
+
+
+def _expose_now(made: observers.Made) -> None:
+    observers.unwatch(_expose_now)
+    try:
+        expose()
+    except (OmniError, OSError) as error:
+        text = f"{error} (this process goes on, and cannot be seen)"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
 def hide() -> None:
     """Let nobody see this process any more; workers that run are still seen."""
     global _server
@@ -152,12 +169,13 @@ def _at_exit() -> None:
 
 
 def _in_child() -> None:
-    """In a forked child: it has no thread, and the socket is its parent's."""
+    """In a forked child: it has no thread, and the socket is its parent's. It gets its own."""
     global _lock, _server
     _lock = threading.Lock()
     server, _server = _server, None
     if server is not None:
         server.close()
+        expose_with_first()
 
 
 atexit.register(_at_exit)

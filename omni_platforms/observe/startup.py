@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from omni_platforms import observers, settings
+from omni_platforms import settings
 from omni_platforms.errors import OmniError
 from omni_platforms.observe import hub
 
@@ -28,16 +28,10 @@ def _warned(begin: Callable[[], object]) -> None:
 
 
 def _expose() -> None:
-    """Listen from the first executor on: a process without one has nothing to show."""
     if settings.read("OMNI_EXPOSE"):
-        observers.watch(_expose_now)
+        from omni_platforms.observe.server import expose_with_first
 
-
-def _expose_now(made: observers.Made) -> None:
-    from omni_platforms.observe.server import expose
-
-    observers.unwatch(_expose_now)
-    _warned(lambda: str(expose()))
+        expose_with_first()
 
 
 def _make_spans() -> None:

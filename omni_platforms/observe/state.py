@@ -31,8 +31,14 @@ def snapshot() -> Document:
 
 
 def describe(made: observers.Made) -> Document | None:
-    """Return what one executor, or worker, has; `None` for one that was closed."""
-    about = {"outputs": _outputs, "engine": _engine, "worker": _worker}[made.kind](made.thing)
+    """Return what one executor, or worker, has; `None` for one that was closed.
+
+    One that cannot be asked has a `problem` instead.
+    """
+    try:
+        about = {"outputs": _outputs, "engine": _engine, "worker": _worker}[made.kind](made.thing)
+    except Exception as error:  # noqa: BLE001  the others are to be seen all the same
+        about = {"problem": f"{type(error).__name__}: {error}"}
     return None if about is None else {"kind": made.kind, "number": made.number, **about}
 
 

@@ -305,17 +305,44 @@ def test_an_idle_server_sleeps(home: Path) -> None:
         assert clock.read_text().split()[2] == before
 
 
-def test_a_forked_child_is_not_its_parent(home: Path) -> None:
-    try:
-        path = expose()
-        child = os.fork()
-        if not child:
-            ok = server._server is None and path.exists()
-            os._exit(0 if ok else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert [answer.pid for answer in ask_all(home, SNAPSHOT)] == [os.getpid()]
-    finally:
-        hide()
+def test_a_forked_child_is_seen_by_itself(home: Path) -> None:
+    """As of a server that loads, and then forks: executors of the parent are none of the child."""
+    reading, writing = os.pipe()
+    with AsyncOutputExecutor(CpuPlatform()) as of_parent:
+        try:
+            path = expose()
+            child = os.fork()
+            if not child:
+                os.close(writing)
+                ok = server._server is None and path.exists() and not snapshot()["executors"]
+                of_child = AsyncOutputExecutor(CpuPlatform())
+                ok = ok and len(snapshot()["executors"]) == 1 and not of_child.closed
+                os.read(reading, 1)  # until the parent has looked
+                os._exit(0 if ok else 1)
+            both = {os.getpid(), child}
+            until(lambda: {answer.pid for answer in ask_all(home, SNAPSHOT)} == both)
+        finally:
+            os.close(writing)
+            hide()
+    assert os.waitpid(child, 0)[1] == 0
+    assert of_parent.closed
+    os.close(reading)
+
+
+def test_an_executor_that_cannot_be_asked_says_why() -> None:
+    told = describe(Made("engine", 4, object()))
+    assert told is not None
+    assert (told["kind"], told["number"]) == ("engine", 4)
+    assert told["problem"].startswith("AttributeError")
+
+
+def test_a_folder_that_cannot_be_is_a_warning_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNI_EXPOSE_FOLDER", str(tmp_path / ("x" * 120)))
+    with pytest.warns(RuntimeWarning, match="cannot be seen"):
+        server.expose_with_first()
+        AsyncOutputExecutor(CpuPlatform()).close()
 
 
 def test_a_snapshot_lets_a_waiting_worker_look_again() -> None:

@@ -85,6 +85,12 @@ def test_problems_are_shown() -> None:
     assert "no answer within 2 s" in text
 
 
+def test_an_executor_that_cannot_be_asked_hides_no_other() -> None:
+    broken = {"kind": "worker", "number": 0, "problem": "OSError: no"}
+    rows, _ = rows_of([process(7, 1.0, outputs(1, 1), broken)], {})
+    assert [(row.kind, row.problem) for row in rows] == [("outputs", ""), ("worker", "OSError: no")]
+
+
 def drawn(rows: list[Row]) -> str:
     console = Console(file=io.StringIO(), width=150, force_terminal=False)
     console.print(table_of(rows, 1.0))
