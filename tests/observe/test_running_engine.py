@@ -105,7 +105,7 @@ def test_what_is_killed_while_it_is_recorded_is_named_and_then_forgotten(
     worker, wait = worker_of(running), attaching._wait
 
     def kill_meanwhile(connections: Any, seconds: float) -> None:
-        until(lambda: list(tmp_path.glob("*.ring")))
+        until(lambda: list(tmp_path.glob(f"{running.pid}-*.ring")))
         os.kill(running.pid, signal.SIGKILL)
         wait(connections, PATIENCE)
 
