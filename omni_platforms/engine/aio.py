@@ -39,6 +39,7 @@ async def stream(ask: Asking, request: Any, previews: int) -> AsyncIterator[Item
         if future.previews is not None:
             async for preview in future.previews:
                 yield preview
+                del preview  # the traceback of a cancelled wait for the next one has this frame
         value = await _output(ask, future)
     finally:
         ask.give_up(future.async_output_id)  # does nothing to what was delivered

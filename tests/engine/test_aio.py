@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -200,6 +202,37 @@ def test_a_stream_that_is_left_drops_its_request(pair: Pair, computed: bool) -> 
     # The pump says that it was taken when whoever took it may already be gone.
     heard = [worker.theirs.receive(PATIENCE) for _ in range(2)]
     assert sorted(heard, key=lambda m: m.kind) == [Drop(("r1",)), PreviewTaken("r1")]
+
+
+def test_the_error_of_a_cancelled_stream_keeps_no_preview(pair: Pair) -> None:
+    """Whoever catches it, a server for one, may keep it; the preview is memory of the worker's."""
+    executor, worker = pair
+    seen: list[weakref.ref[Preview]] = []
+
+    async def look() -> None:
+        stream: Any = executor.stream("request")
+        seen.append(weakref.ref(await anext(stream)))
+        await anext(stream)  # there is none
+
+    async def main() -> asyncio.CancelledError | None:
+        task = asyncio.ensure_future(look())
+        await asyncio.to_thread(lambda: preview(worker, worker.begin(), 1))
+        while not seen:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError as error:
+            return error
+        return None
+
+    gc.disable()
+    try:
+        error = run(main())
+        assert error is not None
+        assert seen[0]() is None
+    finally:
+        gc.enable()
 
 
 # For threads ------------------------------------------------------------------------------------
