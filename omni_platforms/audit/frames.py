@@ -7,6 +7,7 @@ and this package.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import linecache
 import os
@@ -38,7 +39,8 @@ def user_frame(frame: FrameType) -> FrameType:
         mine = _of_user.get(filename)
         if mine is None:
             mine = _of_user[filename] = _is_users(filename)
-        if mine:
+        # A library may put a function of its own in the place of `print` (Ray does).
+        if mine and found.f_code is not getattr(builtins.print, "__code__", None):
             return found
         found = found.f_back
     return frame

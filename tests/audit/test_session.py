@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import threading
 import warnings
 from collections.abc import Iterator
@@ -242,3 +243,18 @@ def test_fake_tensors_are_no_device_tensors(found: SyncAudit) -> None:
         torch.empty(3).to("cpu").cpu()
     torch.empty(3, device="meta").to(torch.float16)
     assert counts(found) == {}
+
+
+def test_a_library_in_the_place_of_print_is_not_the_users_line(
+    found: SyncAudit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = builtins.print
+
+    def shown(*args: Any) -> None:
+        original(*args)
+
+    monkeypatch.setattr(builtins, "print", shown)
+    print(device_tensor())
+    monkeypatch.undo()
+    (site,) = found.report().sites
+    assert (site.kind, site.source) == ("print", "print(device_tensor())")

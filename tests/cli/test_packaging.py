@@ -110,7 +110,8 @@ def test_entry_points_are_found_from_the_wheel_and_from_an_editable_install_alik
 
 EXTRAS = (
     *("cuda", "rocm", "npu", "xpu", "musa", "ipex"),
-    *("bench", "conformance", "demo", "diffusers", "metrics", "ray", "tracing"),
+    *("bench", "conformance", "demo", "diffusers", "metrics", "ray", "server", "tracing"),
+    "transformers",
 )
 
 

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -34,11 +35,12 @@ SNAPSHOT = {"want": "snapshot"}
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of sockets of one test."""
-    monkeypatch.setenv("OMNI_EXPOSE_FOLDER", str(tmp_path / "home"))
-    monkeypatch.setenv("OMNI_EXPOSE", "0")
-    return places.made_folder()
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of sockets of one test. pytest's own is too long a name for a socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("OMNI_EXPOSE_FOLDER", os.path.join(folder, "home"))
+        monkeypatch.setenv("OMNI_EXPOSE", "0")
+        yield places.made_folder()
 
 
 @contextlib.contextmanager
