@@ -215,3 +215,31 @@ def test_the_variables_that_start_it_are_settings(tmp_path: Path) -> None:
     from omni_platforms.settings import SETTINGS
 
     assert set(omni_platforms._OBSERVED_BY) <= SETTINGS.keys()
+
+
+def test_observers_come_and_go_while_outputs_flow(tmp_path: Path) -> None:
+    """Every output arrives, and each that was begun for a listener has its end."""
+    heard, over = Listener(), threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            with listening(heard):
+                over.wait(0.001)
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        with made() as outputs:
+            for number in range(1500):
+                pack = (lambda value: value) if number % 3 else None
+                future = outputs.submit(torch.full((4,), float(number)), on_host=pack)
+                assert future.result(PATIENCE)[0] == number
+    finally:
+        over.set()
+        thread.join()
+    assert hub.sinks() == ()
+    assert 0 < len(heard.begun) <= 1500
+    ended = {record.id for record in heard.ended}
+    assert len(ended) == len(heard.ended)  # none twice
+    assert "submit" not in vars(outputs)
+    assert "future_type" not in vars(outputs)
