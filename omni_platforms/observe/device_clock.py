@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from omni_platforms.observe.sink import now
+from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.platform.interface import OmniPlatform
 
+Answer = TypeVar("Answer")
 Spans = dict[str, tuple[float, float]]
 
 _TRIAL_S = 4e-3
@@ -93,6 +95,16 @@ class DeviceClock:
 
 def _timed_event(device: torch.device) -> torch.Event:
     return torch.Event(device, enable_timing=True)
+
+
+def unless_captured(gate: CaptureGate, ask: Callable[[], Answer]) -> Answer | None:
+    """Ask the device, unless somebody holds a capture, which that could break: then `None`."""
+    if not gate.try_begin():
+        return None
+    try:
+        return ask()
+    finally:
+        gate.end()
 
 
 class CopyTimes:

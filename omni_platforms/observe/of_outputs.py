@@ -5,17 +5,15 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from omni_platforms.observe import hub
 from omni_platforms.observe.around import put_around, take_away
-from omni_platforms.observe.device_clock import CopyTimes, DeviceClock, Spans
+from omni_platforms.observe.device_clock import CopyTimes, DeviceClock, Spans, unless_captured
 from omni_platforms.observe.sink import Record, name_of, now
 from omni_platforms.observers import Made
 from omni_platforms.outputs import AsyncOutputExecutor, OutputFuture
 from omni_platforms.outputs.capture import CaptureGate
-
-Answer = TypeVar("Answer")
 
 
 def attach(made: Made) -> None:
@@ -64,18 +62,8 @@ def _timed(
     """Mark the end of an output's copy on its device, where that is a copy on the side stream."""
     if future.stream != "side":
         return None
-    spans = _unless_capturing(gate, times.mark)
-    return None if spans is None else lambda: _unless_capturing(gate, spans) or {}
-
-
-def _unless_capturing(gate: CaptureGate, ask: Callable[[], Answer]) -> Answer | None:
-    """Ask the device, unless a capture is held, which that could break."""
-    if not gate.try_begin():
-        return None
-    try:
-        return ask()
-    finally:
-        gate.end()
+    spans = unless_captured(gate, times.mark)
+    return None if spans is None else lambda: unless_captured(gate, spans) or {}
 
 
 class _Subject:

@@ -10,7 +10,7 @@ from omni_platforms.engine.worker.start import Parts
 from omni_platforms.engine.worker.work import Phase
 from omni_platforms.observe import hub
 from omni_platforms.observe.around import put_around, take_away
-from omni_platforms.observe.device_clock import DeviceClock
+from omni_platforms.observe.device_clock import DeviceClock, unless_captured
 from omni_platforms.observe.sink import Record, now
 from omni_platforms.observers import Made
 
@@ -63,7 +63,9 @@ class _Table:
         self._rank = parts.rank
         self._device = str(arena.device)
         self._side = arena.side_stream
-        self._clock = DeviceClock(arena.platform, arena.device)
+        self._gate = arena.capture_gate
+        with self._gate:
+            self._clock = DeviceClock(arena.platform, arena.device)
         self._capturing = functools.partial(arena.platform.is_capturing, arena.device)
         self._open: dict[str, tuple[Record, _Marks]] = {}
         self._last_copied: float | None = None
@@ -81,13 +83,15 @@ class _Table:
         wanted = enter(name, phase)
         opened = self._open.get(name)
         if opened is not None and phase in (Phase.COMPUTE, Phase.GATE) and not self._capturing():
-            marks = opened[1]
-            if phase is Phase.COMPUTE:
-                marks.computing = self._clock.mark(None)
-            else:
-                marks.computed = self._clock.mark(None)
-                marks.copied = None if self._side is None else self._clock.mark(self._side)
+            unless_captured(self._gate, functools.partial(self._mark, opened[1], phase))
         return wanted
+
+    def _mark(self, marks: _Marks, phase: Phase) -> None:
+        if phase is Phase.COMPUTE:
+            marks.computing = self._clock.mark(None)
+        else:
+            marks.computed = self._clock.mark(None)
+            marks.copied = None if self._side is None else self._clock.mark(self._side)
 
     def drop(self, drop: Callable[[str], bool], name: str) -> bool:
         """Close the record of an output that was dropped before anything was done for it."""
@@ -111,7 +115,7 @@ class _Table:
         record, marks = opened
         record.closed, record.error = now(), "dropped" if dropped else None
         record.moments.update(stamps)
-        record.spans = self._spans(marks)
+        record.spans = unless_captured(self._gate, lambda: self._spans(marks)) or {}
         hub.closed(record)
 
     def _spans(self, marks: _Marks) -> dict[str, tuple[float, float]]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from omni_platforms.errors import ArenaClosedError, ArenaForkedError
+from omni_platforms.outputs.capture import CaptureGate
 from omni_platforms.platform.interface import DeviceLike, OmniPlatform
 from omni_platforms.shm.blocks import Blocks
 from omni_platforms.shm.closing import close_at_exit, keep_for_ever
@@ -216,6 +217,11 @@ class Arena:
         way have ended; other threads' calls wait, and on this thread they raise `CaptureError`.
         """
         return self._blocks.gate.hold()
+
+    @property
+    def capture_gate(self) -> CaptureGate:
+        """What device calls on this arena's behalf pass, and `capture_guard` holds."""
+        return self._blocks.gate
 
     @property
     def side_stream(self) -> torch.Stream | None:

@@ -9,6 +9,7 @@ from omni_platforms.engine.future import EngineFuture
 from omni_platforms.engine.worker.work import Phase, WorkTable
 from omni_platforms.observe import of_worker
 from omni_platforms.observe.around import put_around, take_away
+from omni_platforms.outputs.capture import CaptureGate
 from tests.engine.conftest import pair
 from tests.engine.fakes import PATIENCE, Pair, until
 from tests.observe.listener import Listener, listening
@@ -108,7 +109,7 @@ def table_with(side: object = "side") -> tuple[WorkTable, of_worker._Table]:
     steps = of_worker._Table.__new__(of_worker._Table)
     steps._table, steps._rank, steps._device, steps._side = table, 3, "npu:3", side  # type: ignore[assignment]
     steps._clock, steps._capturing = Clock(), lambda: False  # type: ignore[assignment]
-    steps._open, steps._last_copied = {}, None
+    steps._open, steps._last_copied, steps._gate = {}, None, CaptureGate()
     for name in ("add", "enter", "drop", "finish"):
         put_around(table, name, getattr(steps, name))
     return table, steps
@@ -139,6 +140,31 @@ def test_a_capture_is_not_marked() -> None:
         table.finish("r1")
     assert heard.ended[0].spans == {}
     assert steps._clock.next == 0.0  # type: ignore[attr-defined]
+
+
+def test_nothing_is_asked_while_somebody_captures() -> None:
+    heard = Listener()
+    table, steps = table_with()
+    asked: list[str] = []
+    with listening(heard):
+        table.add("r1")
+        table.enter("r1", Phase.COMPUTE)
+        table.enter("r1", Phase.GATE)
+        steps._clock.at = lambda mark: asked.append("at")  # type: ignore[method-assign, assignment]
+        with steps._gate.hold():
+            table.add("r2")
+            table.enter("r2", Phase.COMPUTE)
+            table.finish("r1")
+            table.finish("r2")
+    assert [record.spans for record in heard.ended] == [{}, {}]
+    assert asked == []
+    assert steps._clock.next == 3.0  # type: ignore[attr-defined]
+
+
+def test_twin_who_does_not_ask_the_gate_asks_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_worker, "unless_captured", lambda gate, ask: ask())
+    with pytest.raises(AssertionError):
+        test_nothing_is_asked_while_somebody_captures()
 
 
 def test_what_is_dropped_is_closed_whether_it_was_begun_or_not() -> None:
