@@ -55,9 +55,13 @@ class Site:
         self._host: str = load_ray().util.get_node_ip_address()
         self._lock = threading.Lock()
         self._devices: dict[RayWorker, tuple[str, int]] = {}
-        self.budget = StoreBudget(_store_bytes() if store_cap is None else store_cap)
-        self.placement = Placement(self.bundle, count, strategy)
         self.reception = Reception(self._host)
+        try:
+            self.budget = StoreBudget(_store_bytes() if store_cap is None else store_cap)
+            self.placement = Placement(self.bundle, count, strategy)
+        except BaseException:
+            self.reception.close()
+            raise
         _all.add(self)
 
     def is_other_host(self, address: str) -> bool:
