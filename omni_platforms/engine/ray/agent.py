@@ -170,7 +170,7 @@ class Agent:
 
 def _connected(order: Order) -> tuple[socket.socket, bool]:
     """Return the worker's connection to the driver, and whether it is on this host."""
-    if order.socket_path is not None and os.path.exists(order.socket_path):
+    if order.socket_path is not None:
         with contextlib.suppress(OSError, ChannelClosedError):  # another host's, or container's
             return _to_unix(order.socket_path, order.channel_token), True
     try:

@@ -15,10 +15,11 @@ import secrets
 import select
 import shutil
 import socket
+import struct
+import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 from omni_platforms.errors import ChannelClosedError
 
@@ -28,6 +29,7 @@ TOKEN_BYTES = 32
 ACCEPTED = b"\x01"
 _HANDSHAKE_S = 10.0
 _MOST_STRANGERS = 256
+_ABSTRACT = sys.platform == "linux"
 
 
 class Ticket:
@@ -63,9 +65,9 @@ class Reception:
     """
 
     def __init__(self, host: str) -> None:
-        self._folder = tempfile.mkdtemp(prefix="omni-")  # readable by this user only
-        self.path = str(Path(self._folder) / "s")
-        """Of the Unix socket."""
+        self._folder = "" if _ABSTRACT else tempfile.mkdtemp(prefix="omni-")
+        self.path = _new_name(self._folder)
+        """Of the Unix socket. On Linux no file: nothing is left, however this process ends."""
         self._tickets: dict[bytes, Ticket] = {}
         self._strangers: dict[int, tuple[socket.socket, bytes, float]] = {}
         self._waking, self._wake = os.pipe()
@@ -102,7 +104,8 @@ class Reception:
             return
         os.close(wake)
         self._thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def leave_to_parent(self) -> None:
         """In a forked child: close its copies, and nothing else."""
@@ -147,7 +150,7 @@ class Reception:
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        if len(self._strangers) >= _MOST_STRANGERS:
+        if len(self._strangers) >= _MOST_STRANGERS or not _is_of_this_user(connection):
             connection.close()
             return
         connection.setblocking(False)
@@ -217,6 +220,21 @@ def prepare(connection: socket.socket) -> None:
     ):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _new_name(folder: str) -> str:
+    return f"{folder}/s" if folder else f"\0omni-{secrets.token_hex(16)}"
+
+
+def _is_of_this_user(connection: socket.socket) -> bool:
+    """Whether the kernel says so; a TCP connection has no user, and its token alone."""
+    if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return True
+    form = struct.Struct("iII")
+    _, user, _ = form.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size)
+    )
+    return bool(user == os.getuid())
 
 
 def _key(token: bytes) -> bytes:

@@ -17,15 +17,19 @@ from tests.engine.fakes import PATIENCE, until
 from tests.shm.conftest import open_descriptors
 
 
-@pytest.fixture
-def reception() -> Iterator[Reception]:
+@pytest.fixture(params=["abstract", "file"])
+def reception(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Reception]:
+    monkeypatch.setattr(reception_module, "_ABSTRACT", request.param == "abstract")
     before = open_descriptors()
     made = Reception("127.0.0.1")
     yield made
     made.close()
     made.close()
-    assert not Path(made.path).parent.exists()
     assert open_descriptors() == before
+    if request.param == "file":
+        assert not Path(made.path).parent.exists()
 
 
 def by_tcp(reception: Reception) -> socket.socket:
@@ -87,8 +91,21 @@ def test_a_ticket_that_is_withdrawn_opens_nothing(reception: Reception) -> None:
         ticket.take(0.01)
 
 
-def test_the_socket_is_in_a_folder_of_this_user_alone(reception: Reception) -> None:
-    assert Path(reception.path).parent.stat().st_mode & 0o077 == 0
+def test_the_socket_has_no_file_or_one_in_a_folder_of_this_user_alone(
+    reception: Reception,
+) -> None:
+    if not reception.path.startswith("\0"):
+        assert Path(reception.path).parent.stat().st_mode & 0o077 == 0
+
+
+def test_another_user_of_this_host_is_refused(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the right token, too: the kernel says whose the other end is."""
+    ticket = reception.expect()
+    monkeypatch.setattr(reception_module.os, "getuid", lambda: 12345)
+    with by_unix(reception) as theirs, pytest.raises(ChannelClosedError):
+        present(theirs, ticket.token)
 
 
 def test_a_forked_child_keeps_nothing_open(reception: Reception) -> None:
