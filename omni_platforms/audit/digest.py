@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from typing import Any
 
@@ -35,6 +36,6 @@ def _add(hasher: Any, value: Any) -> None:
 def _add_tensor(hasher: Any, tensor: torch.Tensor) -> None:
     host = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     hasher.update(f"{host.dtype} {list(host.shape)}".encode())
-    # Bytes, whatever the type: bfloat16 and float8 have no array.
+    # Bytes, whatever the type, and without NumPy, which need not be installed.
     if host.numel():
-        hasher.update(bytes(host.reshape(-1).view(torch.uint8).numpy().data))
+        hasher.update(ctypes.string_at(host.data_ptr(), host.nbytes))

@@ -2,7 +2,7 @@
 
 | leaf | file |
 |---|---|
-| uint8 tensor or array, HxWx3 or 3xHxW | PNG, where Pillow is installed (no bit is lost) |
+| uint8 tensor or array, HxWx3 or 3xHxW | PNG, where Pillow and NumPy are (no bit is lost) |
 | any other tensor | .pt, by torch.save: every dtype, which .npy does not hold |
 | any other array | .npy |
 | a picture of Pillow | PNG |
@@ -95,7 +95,7 @@ def _array(array: Any) -> tuple[str, dict[str, Any], Write]:
 
 def _picture_order(shape: tuple[int, ...]) -> str | None:
     """Return "HWC" or "CHW" for the shape of a picture that can be written here."""
-    if len(shape) != 3 or 0 in shape or find_spec("PIL") is None:
+    if len(shape) != 3 or 0 in shape or find_spec("PIL") is None or find_spec("numpy") is None:
         return None
     return "HWC" if shape[2] == 3 else "CHW" if shape[0] == 3 else None
 

@@ -80,10 +80,11 @@ def test_what_only_resembles_a_picture_is_a_tensor(saver: OutputSaver, leaf: tor
     assert saver.save("r", leaf)[1] == ["outputs/r.pt"]
 
 
-def test_without_pillow_a_picture_is_a_tensor(
-    saver: OutputSaver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("missing", ["PIL", "numpy"])
+def test_without_pillow_or_numpy_a_picture_is_a_tensor(
+    saver: OutputSaver, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    monkeypatch.setattr(leaves, "find_spec", lambda name: None)
+    monkeypatch.setattr(leaves, "find_spec", lambda name: None if name == missing else name)
     assert saver.save("r", torch.zeros(5, 7, 3, dtype=torch.uint8))[1] == ["outputs/r.pt"]
 
 
