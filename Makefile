@@ -48,7 +48,7 @@ example: $(READY)
 
 # The pages and the reference, in build/docs. A warning is an error.
 docs: $(READY)
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+	$(BIN)/python -m sphinx --fresh-env --write-all --fail-on-warning --keep-going --quiet -b html docs build/docs
 	@echo "build/docs/index.html"
 
 # The tables of docs/support.md and README.md, from a new run of the conformance suite.
