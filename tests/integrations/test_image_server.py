@@ -38,8 +38,8 @@ Event = tuple[str, dict[str, Any]]
 class Served:
     """A running server: its port, and the executor behind it."""
 
-    def __init__(self, server: Any, app: Any) -> None:
-        self.port: int = server.servers[0].sockets[0].getsockname()[1]
+    def __init__(self, port: int, app: Any) -> None:
+        self.port = port
         self.executor: MultiprocExecutor = app.state.executor
 
     def get(self, path: str) -> tuple[int, str]:
@@ -60,8 +60,7 @@ class Served:
     def connect(self, prompt: str, steps: int) -> socket.socket:
         """Ask for a picture without reading anything."""
         client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
-        path = f"/pictures?prompt={prompt}&steps={steps}"
-        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        client.sendall(request_for(prompt, steps))
         return client
 
     def pending(self) -> int:
@@ -70,6 +69,11 @@ class Served:
     def slow_steps(self) -> int:
         (made,) = self.executor.collective_rpc("slow_steps", timeout=PATIENCE)
         return int(made)
+
+
+def request_for(prompt: str, steps: int) -> bytes:
+    path = f"/pictures?prompt={prompt}&steps={steps}"
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 def events(text: str) -> list[Event]:
@@ -97,7 +101,7 @@ def read_until(client: socket.socket, words: bytes) -> None:
     while words not in got:
         more = client.recv(1 << 16)
         assert more, "the server hung up"
-        got += more
+        got = got[-len(words) :] + more
 
 
 @contextmanager
@@ -105,16 +109,19 @@ def serving() -> Iterator[Served]:
     make = runpy.run_path(str(EXAMPLE / "server.py"))["create_app"]
     worker = "tests.integrations.picture_worker:SlowWorker"
     app = make(worker=worker, platform="cpu", config={"side": SIDE})
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        until(lambda: server.started or not thread.is_alive())
-        yield Served(server, app)
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)  # a slow client fills it
+        listener.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            until(lambda: server.started or not thread.is_alive())
+            yield Served(listener.getsockname()[1], app)
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +193,21 @@ def test_a_server_that_gives_nothing_up_would_be_seen(
     served.executor.drop_output(output.id)
 
 
+def test_a_client_that_reads_nothing_holds_nobody_up(served: Served) -> None:
+    steps = 60  # whose previews are more than small sockets hold
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(PATIENCE)
+        client.connect(("127.0.0.1", served.port))
+        client.sendall(request_for("slow", steps))
+        assert served.ask()[-1][0] == "picture"  # behind it, from the only worker
+        assert served.pending() == 1  # computed, and not fetched
+        read_until(client, b"event: picture")
+    until(lambda: served.pending() == 0)
+
+
 def test_whoever_leaves_the_queue_costs_those_in_front_nothing(served: Served) -> None:
+    served.slow_steps()
     with served.connect("slow", 30) as first:
         read_until(first, b"event: preview")
         second = served.connect("slow", 1000)
