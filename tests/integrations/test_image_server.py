@@ -131,7 +131,7 @@ def served() -> Iterator[Served]:
 
 
 def test_previews_come_and_then_the_picture(served: Served) -> None:
-    got = served.ask(steps=8)
+    got = served.ask("slow", steps=40)
     *previews, picture = got
     assert [name for name, _ in got] == ["preview"] * len(previews) + ["picture"]
     steps = [data["step"] for _, data in previews]
@@ -140,8 +140,8 @@ def test_previews_come_and_then_the_picture(served: Served) -> None:
     assert {pixels(each).shape for each in previews} == {(SIDE // 4, SIDE // 4, 3)}
 
     worker = Worker(0, torch.device("cpu"), {"side": SIDE})
-    want = worker.execute_model({"prompt": "hills", "steps": 8, "seed": 4})
-    assert picture[1]["prompt"] == "hills"
+    want = worker.execute_model({"prompt": "slow", "steps": 40, "seed": 4})
+    assert picture[1]["prompt"] == "slow"
     assert np.array_equal(pixels(picture), want["image"].numpy())
     assert want["image"].float().std() > 20
 
@@ -186,7 +186,7 @@ def test_a_server_that_gives_nothing_up_would_be_seen(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Asking, "give_up", lambda *_: None)
-    assert steps_of_an_abandoned_request(served, steps=20) == 20
+    assert steps_of_an_abandoned_request(served, steps=40) == 40
     assert served.pending() == 1  # the picture that nobody will fetch
     monkeypatch.undo()
     (output,) = served.executor.describe_pending_state().outputs
@@ -208,14 +208,14 @@ def test_a_client_that_reads_nothing_holds_nobody_up(served: Served) -> None:
 
 def test_whoever_leaves_the_queue_costs_those_in_front_nothing(served: Served) -> None:
     served.slow_steps()
-    with served.connect("slow", 30) as first:
+    with served.connect("slow", 60) as first:
         read_until(first, b"event: preview")
         second = served.connect("slow", 1000)
         until(lambda: served.pending() == 2)
         second.close()
         until(lambda: served.pending() == 1)
         read_until(first, b"event: picture")
-    assert served.slow_steps() <= 30 + 1
+    assert served.slow_steps() <= 60 + 1
 
 
 @pytest.fixture
