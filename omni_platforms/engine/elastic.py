@@ -20,6 +20,7 @@ from omni_platforms.errors import (
     WorkerDiedError,
     WorkerSurvivedError,
 )
+from omni_platforms.events import log_event
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ class ElasticEngine(Engine):
         if effects is None:
             self.fail(error)
             return
-        logger.warning("a worker is lost, %d are left: %s", len(self.asking.ranks()), error)
+        left = len(self.asking.ranks())
+        log_event(logger, "worker_lost", logging.WARNING, rank=rank, left=left, cause=error)
         carry_out(effects)
         thread = threading.Thread(target=self._bury, args=(rank, error), name="omni-bury")
         thread.daemon = True
@@ -109,6 +111,7 @@ class ElasticEngine(Engine):
             with board.changed:
                 board.join(rank, sender)
             self.crew.start(rank, self.replies)
+        log_event(logger, "worker_joined", rank=rank, workers=len(self.asking.ranks()))
 
     def remove(self, rank: int | None, timeout: float) -> int:
         """Let a worker finish what it has, and end it; return its rank.
@@ -137,6 +140,7 @@ class ElasticEngine(Engine):
                 effects = board.leave(chosen, gone)
             carry_out(effects)
             self._let_go(chosen, timeout)
+            log_event(logger, "worker_left", rank=chosen, workers=len(self.asking.ranks()))
             return chosen
 
     def _leaving(self, rank: int | None) -> int:

@@ -183,6 +183,16 @@ class RayExecutor(Executor):
         self._elastic.on_loss(callback)
 
     @property
+    def hosts(self) -> dict[int, str]:
+        """The address of each worker's node, by rank: where ranks that compute together meet."""
+        workers = list(self._elastic.crew.workers.items())
+        return {
+            rank: worker.report.host
+            for rank, worker in workers
+            if isinstance(worker, RayWorker) and worker.report is not None
+        }
+
+    @property
     def ranks(self) -> list[int]:
         """The ranks of the workers that serve, in the order of `workers`' and of calls' results."""
         return self._elastic.asking.ranks()

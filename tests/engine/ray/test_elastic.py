@@ -74,7 +74,9 @@ def in_thread(call: Any) -> Future[Any]:
 # A worker is lost -------------------------------------------------------------------------------
 
 
-def test_a_lost_worker_costs_the_requests_that_it_had_and_nothing_else() -> None:
+def test_a_lost_worker_costs_the_requests_that_it_had_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with elastic(2, window=1) as (executor, (first, second)):
         losses: list[tuple[int, BaseException]] = []
         executor.engine.on_loss(lambda rank, error: losses.append((rank, error)))
@@ -90,6 +92,7 @@ def test_a_lost_worker_costs_the_requests_that_it_had_and_nothing_else() -> None
                 future.result(PATIENCE)
         until(lambda: losses)
         assert losses[0][0] == 1
+        assert "worker_lost rank=1 left=1" in caplog.text
         first.computed(at_first)
         waited = first.begin()
         assert waited == futures[3].async_output_id, "what waited goes to the other one"

@@ -113,8 +113,8 @@ def test_a_cluster_that_is_not_there_is_one_typed_error(ray_nodes: Nodes) -> Non
 
 def check_outputs_come_from_both_nodes(nodes: Nodes, **options: Any) -> None:
     with executor_on(nodes, 2, strategy="STRICT_SPREAD", **options) as executor:
-        hosts = {worker.report.host for worker in executor._engine.crew.workers.values()}  # type: ignore[attr-defined]
-        assert len(hosts) == 2
+        assert sorted(executor.hosts) == [0, 1]
+        assert len(set(executor.hosts.values())) == 2
         futures = [executor.submit(("fill", (n, 60_000))) for n in range(40)]
         ranks = set()
         for number, future in enumerate(futures):
@@ -144,8 +144,7 @@ def test_a_node_that_dies_costs_its_requests_an_error_or_one_retry(
     with executor_on(
         ray_nodes, 2, strategy="STRICT_SPREAD", outputs=outputs, retries=retries, window=1
     ) as executor:
-        crew = executor._engine.crew
-        (there,) = (r for r, w in crew.workers.items() if w.report.host != HEAD)  # type: ignore[attr-defined]
+        (there,) = (rank for rank, host in executor.hosts.items() if host != HEAD)
         futures = [executor.submit(("wait_for", gate)) for _ in range(2)]
         jobs = executor._ask.board.ledger._book.jobs
         doomed, fine = sorted(futures, key=lambda f: jobs[f.async_output_id].rank != there)
