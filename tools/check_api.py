@@ -4,10 +4,10 @@
     python tools/check_api.py --write          # keep the present interface as the record
     python tools/check_api.py --write 0.1.0    # the same, at a release
 
-The interface is what `__all__` of the public modules names, with public methods, parameters,
-defaults and bases, as griffe reads it off the source; nothing is imported. The record is
-`tools/api`, one stub a module, to be read in a review: that of the last release, whose version
-stands in `tools/api/RELEASE`, and before the first one that of the last look.
+The interface is what `__all__` of the modules in the reference (`docs/api`) names, with public
+methods, parameters, defaults and bases, as griffe reads it off the source; nothing is imported. The
+record is `tools/api`, one stub a module, to be read in a review: that of the last release, whose
+version stands in `tools/api/RELEASE`, and before the first one that of the last look.
 
 What breaks is told, and makes the exit status 1 when a release has promised it. It may be meant: a
 fragment of the changelog of type `breaking` says so, and the exit status is 0 then.
@@ -15,6 +15,7 @@ fragment of the changelog of type `breaking` says so, and the exit status is 0 t
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tools" / "api"
 _RELEASE = "RELEASE"
 PACKAGE = "omni_platforms"
-MODULES = (
-    *("audit", "engine", "errors", "observe", "outputs", "platform", "settings", "shm"),
-    "simulator",
-)
+_DESCRIBED = re.compile(rf"automodule:: {PACKAGE}\.([\w.]+)")
 _CALLED_BY_PYTHON = {"__init__", "__call__", "__enter__", "__exit__", "__await__", "__aiter__"}
 # The arguments of other records may change: only this package makes them.
 _RECORDS_THAT_USERS_MAKE = {"Probe"}
@@ -47,8 +45,15 @@ def read_interface(source: Path) -> Stubs:
         PACKAGE, search_paths=[source], resolve_aliases=True, allow_inspection=False
     )
     names = "".join(f"{name}: object\n" for name in sorted(_public_names(package)))
-    stubs = {name: "\n".join(_stub_of(package[name])) + "\n" for name in MODULES}
+    stubs = {name: "\n".join(_stub_of(package[name])) + "\n" for name in modules()}
     return {PACKAGE: names, **stubs}
+
+
+def modules() -> list[str]:
+    """Return the public modules, below the package: those that the reference describes."""
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    return sorted(set(_DESCRIBED.findall(text)))
 
 
 def _public_names(module: Any) -> list[str]:
