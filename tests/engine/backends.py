@@ -36,3 +36,9 @@ def executor_on(request: pytest.FixtureRequest, backend: str, *args: Any, **room
     outputs: Any = "object_store" if backend == "ray-store" else "auto"
     room.setdefault("store_cap", 2 * room.get("arena_cap", 16 << 20))
     return RayExecutor(*args, outputs=outputs, **nodes.options, **room)
+
+
+def store_bytes(executor: Executor) -> int:
+    """Return what outputs of other hosts take in the object store; 0 where there is none."""
+    site = getattr(executor, "_site", None)
+    return 0 if site is None else int(site.budget.used)
