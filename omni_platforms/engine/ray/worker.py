@@ -13,10 +13,11 @@ from typing import Any
 
 from omni_platforms import settings
 from omni_platforms.engine.channel import Channel
-from omni_platforms.engine.messages import AsyncOutput, Message, Setup, Started
+from omni_platforms.engine.messages import Message, Setup, Started
 from omni_platforms.engine.process import START_TIMEOUT, receive_started
 from omni_platforms.engine.pump import FarView, View
 from omni_platforms.engine.ray.agent import Agent, Exit, Order, Report
+from omni_platforms.engine.ray.clock import ShiftedChannel, shift_of
 from omni_platforms.engine.ray.library import is_connected, load_ray
 from omni_platforms.engine.ray.placement import Slot
 from omni_platforms.engine.ray.reception import Ticket
@@ -28,25 +29,9 @@ from omni_platforms.shm import ArenaView
 _AGENT_THREADS = 4  # one waits for the worker's end, the others serve calls
 _COME_S = 10.0
 _KILL_GRACE_S = 5.0
-_CLOCK_TRIES = 3
 _ASK_AGAIN_S = 1.0
 _UNREACHABLE = "ActorUnavailableError"  # of ray.exceptions: not dead, as far as Ray knows
 _FACT = re.compile(r"(class_name|actor_id|pid|name|namespace|ip|repr): ")
-
-
-class ShiftedChannel(Channel):
-    """A channel from a host whose clock differs: stamps arrive in this host's time."""
-
-    shift = 0.0
-    """Seconds to add to what the other host says."""
-
-    def receive(self, timeout: float | None = None) -> Message:
-        """As `Channel.receive`."""
-        message = super().receive(timeout)
-        if self.shift and isinstance(message, AsyncOutput) and message.stamps:
-            stamps = {phase: at + self.shift for phase, at in message.stamps.items()}
-            message = dataclasses.replace(message, stamps=stamps)
-        return message
 
 
 class RayWorker:
@@ -174,7 +159,7 @@ class RayWorker:
     def _open_channel(self, ticket: Ticket, report: Report) -> Channel:
         channel = ShiftedChannel(ticket.take(_COME_S), self._death)
         if not report.shares_memory and self._site.is_other_host(report.host):
-            channel.shift = _shift(self._actor)
+            channel.shift = shift_of(self._actor)
         return channel
 
     def _setup_for(self, report: Report) -> Setup:
@@ -316,21 +301,6 @@ class RayWorker:
         for descriptor in (self._death, self._dying):
             if descriptor >= 0:
                 os.close(descriptor)
-
-
-def _shift(actor: Any) -> float:
-    """Return the seconds that this host's clock is ahead of the actor's host's.
-
-    The quickest of a few answers tells best: the error is half of what it took, at most.
-    """
-    ray = load_ray()
-    samples: list[tuple[float, float]] = []
-    for _ in range(_CLOCK_TRIES):
-        before = time.monotonic()
-        theirs = ray.get(actor.clock.remote())
-        after = time.monotonic()
-        samples.append((after - before, (before + after) / 2 - theirs))
-    return min(samples)[1]
 
 
 def _first_lines(error: BaseException) -> str:

@@ -13,9 +13,11 @@ import pytest
 from omni_platforms.engine.channel import Channel, pair
 from omni_platforms.engine.messages import AsyncOutput, Kind, Setup
 from omni_platforms.engine.payload import Pickled
+from omni_platforms.engine.ray import clock as clock_module
 from omni_platforms.engine.ray import worker as worker_module
 from omni_platforms.engine.ray.agent import Exit, Report
-from omni_platforms.engine.ray.worker import RayWorker, ShiftedChannel
+from omni_platforms.engine.ray.clock import ShiftedChannel
+from omni_platforms.engine.ray.worker import RayWorker
 from omni_platforms.errors import ChannelClosedError
 from tests.engine.fakes import PATIENCE, until
 
@@ -119,9 +121,9 @@ def test_the_quickest_answer_tells_the_clock(monkeypatch: pytest.MonkeyPatch) ->
     now = iter([0.0, 4.0, 10.0, 10.2, 20.0, 21.0])
     theirs = iter([1000.5, 1010.1, 1020.9])
     ray = SimpleNamespace(get=lambda value: value)
-    monkeypatch.setattr(worker_module, "load_ray", lambda: ray)
-    monkeypatch.setattr(worker_module.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(clock_module, "load_ray", lambda: ray)
+    monkeypatch.setattr(clock_module.time, "monotonic", lambda: next(now))
     actor = SimpleNamespace(clock=SimpleNamespace(remote=lambda: next(theirs)))
-    shift = worker_module._shift(actor)
+    shift = clock_module.shift_of(actor)
     monkeypatch.undo()
     assert shift == pytest.approx(-1000.0)
