@@ -75,6 +75,7 @@ def running(**head: Any) -> Iterator[Nodes]:
         "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_prestart_worker_first_driver": "0",  # one Python a processor, which nobody needs
     }
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
